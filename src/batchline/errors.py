@@ -76,8 +76,8 @@ class UnknownNameError(BatchlineError):
 
     Examples
     --------
-    >>> print(UnknownNameError("accelerator", "h10", ["h100", "h100-pcie", "l4"], "batchline list accelerators shows all."))
-    There is no accelerator 'h10'. Closest: h100, h100-pcie. batchline list accelerators shows all.
+    >>> print(UnknownNameError("accelerator", "h10", ["h100", "h100-pcie", "l4"], "See batchline list."))
+    There is no accelerator 'h10'. Closest: h100, h100-pcie. See batchline list.
     """
 
     def __init__(self, kind: str, given: str, names: Iterable[str], hint: str = "") -> None:
