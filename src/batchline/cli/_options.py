@@ -1,0 +1,120 @@
+"""Options that several commands share, and what they become."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from batchline import units
+from batchline.errors import BatchlineError, InputError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from batchline.accelerator import Accelerator
+    from batchline.deployment import Deployment
+
+_F = TypeVar("_F", bound="Callable[..., Any]")
+
+
+class Quantity(click.ParamType):
+    """An option that a function of `batchline.units` reads."""
+
+    def __init__(self, name: str, read: Callable[[str], Any]) -> None:
+        self.name = name
+        self._read = read
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Read the text; name the option in the error."""
+        if not isinstance(value, str):
+            return value
+        try:
+            return self._read(value)
+        except BatchlineError as error:
+            option = f"{param.opts[0]}: " if param else ""
+            raise type(error)(f"{option}{error.problem}", error.allowed, error.hint) from None
+
+
+TOKENS = Quantity("tokens", units.parse_tokens)
+DURATION = Quantity("duration", units.parse_duration)
+PRICE = Quantity("$/h", units.parse_price)
+BYTES = Quantity("size", units.parse_bytes)
+BANDWIDTH = Quantity("bandwidth", units.parse_bandwidth)
+FLOPS = Quantity("rate", units.parse_flops)
+BATCHES = Quantity("batches", units.parse_batches)
+RATE = Quantity("rate", units.parse_rate)
+
+
+def deployment_options(command: _F) -> _F:
+    """Add the options that name a deployment."""
+    options = [
+        click.option(
+            "--on", required=True, metavar="N x NAME", help="Accelerators, like 4xh100; a .toml file; or 4xcustom."
+        ),
+        click.option(
+            "--weights",
+            metavar="FORMAT",
+            help="Number format of the weights (bf16, fp8, int4, mxfp4, ...).  [default: the checkpoint's own]",
+        ),
+        click.option(
+            "--kv", default="bf16", show_default=True, metavar="FORMAT", help="Number format of the KV cache."
+        ),
+        click.option("--tp", type=int, default=0, help="Tensor-parallel degree.  [default: all devices]"),
+        click.option("--pp", type=int, default=1, help="Pipeline-parallel degree."),
+        click.option("--dp", type=int, default=1, help="Attention-data-parallel degree."),
+        click.option("--ep", type=int, default=1, help="Expert-parallel degree."),
+        click.option(
+            "--price", type=PRICE, metavar="$/h", help="Price of one accelerator.  [default: the catalogue's median]"
+        ),
+        click.option(
+            "--bandwidth",
+            type=BANDWIDTH,
+            metavar="TB/s",
+            help="Memory bandwidth of one accelerator, in place of the catalogue's.",
+        ),
+        click.option(
+            "--flops",
+            type=FLOPS,
+            metavar="TFLOPS",
+            help="Dense rate of one accelerator in the format used, in place of the catalogue's.",
+        ),
+        click.option(
+            "--memory", type=BYTES, metavar="GB", help="Memory of one accelerator, in place of the catalogue's."
+        ),
+    ]
+    for option in reversed(options):
+        command = option(command)
+    return command
+
+
+def output_options(command: _F) -> _F:
+    """Add --json and --csv."""
+    command = click.option("--csv", "as_csv", is_flag=True, help="Print comma-separated values.")(command)
+    return click.option("--json", "as_json", is_flag=True, help="Print JSON.")(command)
+
+
+def accelerator_of(name: str, bandwidth: float | None, flops: float | None, memory: float | None) -> Accelerator:
+    """Take an accelerator from the catalogue or a file, with single figures replaced."""
+    from batchline.accelerator import Accelerator
+
+    if name.casefold() == "custom":
+        if bandwidth is None or flops is None or memory is None:
+            raise InputError(
+                "An accelerator of your own needs its three figures.",
+                "",
+                "Give --bandwidth, --flops and --memory, like --bandwidth 3.35TB/s --flops 989TFLOPS --memory 80GB.",
+            )
+        return Accelerator.custom(bandwidth=bandwidth, flops=flops, memory=memory)
+    return Accelerator.load(name).with_figures(bandwidth=bandwidth, flops=flops, memory=memory)
+
+
+def deployment_of(model: str, options: dict[str, Any]) -> Deployment:
+    """Take the options of `deployment_options` out and make the deployment."""
+    from batchline.deployment import Deployment
+
+    count, name = units.parse_devices(options.pop("on"))
+    accelerator = accelerator_of(name, *(options.pop(key) for key in ("bandwidth", "flops", "memory")))
+    price = options.pop("price")
+    named = {key: options.pop(key) for key in ("weights", "kv", "tp", "pp", "dp", "ep")}
+    return Deployment.of(model, accelerator, count=count, usd_per_device_hour=price, **named)

@@ -1,0 +1,121 @@
+"""`batchline list`: what the catalogue holds."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from batchline.cli import _output
+from batchline.units import format_bytes, format_count
+
+
+@click.group("list")
+def command() -> None:
+    """Show the catalogue: models, accelerators, prices."""
+
+
+@command.command("models")
+@click.argument("search", required=False)
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@click.option("--csv", "as_csv", is_flag=True, help="Print comma-separated values.")
+def models(search: str | None, as_json: bool, as_csv: bool) -> None:
+    """Models that are known by name. Any other is read from its config.json."""
+    from batchline import architecture
+
+    rows = [row for row in architecture.catalogue() if _matches(search, row["name"], row["hf_id"], row["family"])]
+    records = [{**row, "aliases": " ".join(row["aliases"])} if as_csv else row for row in rows]
+    if as_json or as_csv:
+        (_output.print_json if as_json else _output.print_csv)(records)
+        return
+    columns = [
+        ("name", "left"),
+        ("total", "right"),
+        ("active", "right"),
+        ("family", "left"),
+        ("Hugging Face id", "left"),
+    ]
+    cells = []
+    for row in rows:
+        model = architecture.Architecture.load(row["name"])
+        sizes = (format_count(model.total_params), format_count(model.active_params))
+        cells.append((row["name"], *sizes, row["family"], row["hf_id"]))
+    _output.console().print(_output.table(columns, cells))
+
+
+@command.command("accelerators")
+@click.argument("search", required=False)
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@click.option("--csv", "as_csv", is_flag=True, help="Print comma-separated values.")
+def accelerators(search: str | None, as_json: bool, as_csv: bool) -> None:
+    """Accelerators: memory, bandwidth, dense rates, price."""
+    from batchline import accelerator, price
+
+    records: list[dict[str, Any]] = []
+    for name in accelerator.names():
+        device = accelerator.Accelerator.load(name)
+        if not _matches(search, name, device.vendor, device.generation or ""):
+            continue
+        rates = {f"{fmt}_flops": device.flops.get(fmt) for fmt in ("bf16", "fp8", "int8", "fp4")}
+        records.append(
+            {
+                "name": name,
+                "vendor": device.vendor,
+                "memory_bytes": device.memory,
+                "bandwidth": device.bandwidth,
+                **rates,
+                "usd_per_device_hour": price.median_or_none(name),
+                "source": device.source,
+                "date": device.date,
+            }
+        )
+    if as_json or as_csv:
+        (_output.print_json if as_json else _output.print_csv)(records)
+        return
+    columns = [("name", "left"), ("vendor", "left"), ("memory", "right"), ("bandwidth", "right")]
+    columns += [(f"{fmt} TFLOPS", "right") for fmt in ("bf16", "fp8", "fp4")] + [("$/h", "right")]
+    cells = [
+        (
+            row["name"],
+            row["vendor"],
+            "-" if not row["memory_bytes"] else format_bytes(row["memory_bytes"]),
+            f"{format_bytes(row['bandwidth'])}/s",
+            *(
+                "-" if not row[f"{fmt}_flops"] else f"{row[f'{fmt}_flops'] / 1e12:,.0f}"
+                for fmt in ("bf16", "fp8", "fp4")
+            ),
+            "-" if row["usd_per_device_hour"] is None else f"{row['usd_per_device_hour']:.2f}",
+        )
+        for row in records
+    ]
+    _output.console().print(_output.table(columns, cells))
+
+
+@command.command("prices")
+@click.argument("search", required=False)
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@click.option("--csv", "as_csv", is_flag=True, help="Print comma-separated values.")
+def prices(search: str | None, as_json: bool, as_csv: bool) -> None:
+    """Rental prices with their dates and sources."""
+    from batchline import price
+
+    records = [row for row in price.quotes() if _matches(search, row["accelerator"], row["provider"])]
+    if as_json or as_csv:
+        (_output.print_json if as_json else _output.print_csv)(records)
+        return
+    columns = [
+        ("accelerator", "left"),
+        ("provider", "left"),
+        ("$/device-h", "right"),
+        ("date", "left"),
+        ("source", "left"),
+    ]
+    cells = [
+        (row["accelerator"], row["provider"], f"{row['usd_per_device_hour']:.2f}", str(row["date"]), row["source"])
+        for row in records
+    ]
+    _output.console().print(_output.table(columns, cells))
+
+
+def _matches(search: str | None, *texts: str) -> bool:
+    return not search or any(search.casefold() in text.casefold() for text in texts)

@@ -1,0 +1,391 @@
+"""A model on accelerators: what each device holds and reads, how many sequences fit, and the article's numbers for the whole.
+
+The article's formulas speak of one machine with one bandwidth. A deployment of G = TP x PP x DP devices becomes that
+machine by counting the bytes that all its devices really read, copies included: `bandwidth` and `flops` are G times
+those of a device, and what is replicated (weights under attention DP, KV heads when TP exceeds them, MLA latents) is
+counted as often as it is read. A batch of B runs as PP micro-batches that pass the stages one after the other.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import TYPE_CHECKING, Self
+
+import numpy as np
+
+from batchline import precision, roofline
+from batchline.accelerator import Accelerator
+from batchline.architecture import Architecture
+from batchline.errors import DoesNotFitError, InputError
+from batchline.units import format_bytes
+
+if TYPE_CHECKING:
+    from batchline.roofline import Floats
+
+__all__ = ["Deployment", "capacity_batch", "kv_shards"]
+
+MEMORY_UTILIZATION = 0.9
+"""Share of a device's memory that a server takes for weights, activations and KV cache: vLLM's default until 0.12 [-]."""
+
+
+def kv_shards(tp: int, kv_heads: int) -> float:
+    """Into how many parts tensor parallelism divides the KV cache of a sequence.
+
+    Parameters
+    ----------
+    tp : int
+        Tensor-parallel degree [device].
+    kv_heads : int
+        KV heads of a layer; 1 for MLA, whose latents every device holds [head].
+
+    Returns
+    -------
+    float
+        Parts [-]; less than `tp` when heads are replicated or unevenly spread.
+
+    Examples
+    --------
+    >>> kv_shards(4, 8), kv_shards(16, 8), kv_shards(8, 1)
+    (4.0, 8.0, 1.0)
+    """
+    return kv_heads / math.ceil(kv_heads / tp)
+
+
+def capacity_batch(memory: Floats, utilization: Floats, weight_bytes: Floats, stored_bytes: Floats) -> Floats:
+    r"""Sequences whose KV cache fits, :math:`\lfloor (u\,C - W) / kv_{seq} \rfloor`.
+
+    Parameters
+    ----------
+    memory : float or array
+        Memory [B].
+    utilization : float or array
+        Share of it that the server uses [-].
+    weight_bytes : float or array
+        Weights resident in that memory [B].
+    stored_bytes : float or array
+        KV cache and state that one sequence keeps in that memory [B].
+
+    Returns
+    -------
+    float or array
+        Whole sequences [sequence]; 0 when not even one fits; infinite when a sequence stores nothing.
+
+    Examples
+    --------
+    Llama-3-70B in bf16 on four 80 GB devices at 2,335 tokens a sequence:
+
+    >>> int(capacity_batch(4 * 80e9, 0.9, 141.1e9, 2335 * 327680))
+    191
+    """
+    free = np.maximum(0.0, np.asarray(memory * utilization - weight_bytes, dtype=float))
+    with np.errstate(divide="ignore", invalid="ignore"):
+        room = np.where(np.asarray(stored_bytes) > 0, np.floor(free / stored_bytes), np.inf)
+    return float(room) if room.ndim == 0 else room
+
+
+@dataclass(frozen=True, kw_only=True)
+class Deployment:
+    """A model on `count` accelerators, with the formats and the layout it is served in.
+
+    Parameters
+    ----------
+    architecture : Architecture
+        The model.
+    accelerator : Accelerator
+        One device.
+    count : int
+        Devices [device]; tp x pp x dp.
+    weights : str or None
+        Number format of the weights; None keeps the checkpoint's own.
+    kv : str
+        Number format of the KV cache.
+    tp, pp, dp : int or None
+        Tensor, pipeline and attention-data parallel degrees; tp None takes what the others leave of `count`.
+    ep : int
+        Expert-parallel degree: over how many devices whole experts are spread.
+    usd_per_device_hour : float or None
+        Price of one device [USD/h]; None when it is not known.
+    memory_utilization : float
+        Share of a device's memory that the server takes [-].
+    reserved_bytes : float
+        Bytes of that share that are neither weights nor KV cache: activations, workspace [B].
+
+    Raises
+    ------
+    InputError
+        The layout does not multiply to `count`, or does not divide the model.
+    """
+
+    architecture: Architecture
+    accelerator: Accelerator
+    count: int = 1
+    weights: str | None = None
+    kv: str = "bf16"
+    tp: int = 0
+    pp: int = 1
+    dp: int = 1
+    ep: int = 1
+    usd_per_device_hour: float | None = None
+    memory_utilization: float = MEMORY_UTILIZATION
+    reserved_bytes: float = 0.0
+
+    def __post_init__(self) -> None:
+        for name in ("count", "pp", "dp", "ep"):
+            if getattr(self, name) < 1:
+                raise InputError(
+                    f"{name} = {getattr(self, name)}: a deployment has 1 or more.",
+                    "",
+                    "Write a whole number from 1 on.",
+                )
+        if self.tp == 0:
+            object.__setattr__(self, "tp", max(1, self.count // (self.pp * self.dp)))
+        if self.tp * self.pp * self.dp != self.count:
+            raise InputError(
+                f"tp {self.tp} x pp {self.pp} x dp {self.dp} is {self.tp * self.pp * self.dp} devices, not {self.count}.",
+                "",
+                f"Choose degrees that multiply to {self.count}, or change the count.",
+            )
+        heads = self.architecture.q_heads
+        if heads and heads % self.tp:
+            fitting = [n for n in range(1, heads + 1) if heads % n == 0]
+            raise InputError(
+                f"tp {self.tp} does not divide the {heads} attention heads of {self.architecture.name}.",
+                f"It can be {', '.join(map(str, fitting))}.",
+                "Use another number of devices, or --pp for the rest.",
+            )
+        if self.pp > self.architecture.layers:
+            raise InputError(
+                f"pp {self.pp} is more than the {self.architecture.layers} layers of {self.architecture.name}."
+            )
+        if not 0 < self.memory_utilization <= 1:
+            raise InputError(f"A share of memory lies between 0 and 1, got {self.memory_utilization}.")
+        precision.kv_bytes_per_element(self.kv)
+
+    @property
+    def weights_name(self) -> str:
+        """Number format of the weights, also when it is the checkpoint's own."""
+        return self.weights or self.architecture.weights_name
+
+    @property
+    def title(self) -> str:
+        """Model, format and devices in a line."""
+        return f"{self.architecture.name} {self.weights_name} on {self.count} x {self.accelerator.name}"
+
+    # -- what the article's formulas take, for the whole deployment -------------------------------------------------
+
+    @property
+    def bandwidth(self) -> float:
+        """Memory bandwidth of all devices [B/s]."""
+        return self.count * self.accelerator.bandwidth
+
+    @cached_property
+    def math(self) -> str:
+        """Number format in which the weights are multiplied: weight-only formats compute in bf16."""
+        return self.architecture.math_format(self.weights)
+
+    @cached_property
+    def flops(self) -> float:
+        """Dense rate of all devices in the format that the weights are multiplied in [FLOP/s].
+
+        Raises
+        ------
+        MissingFactError
+            The accelerator's rate in that format is not known.
+        """
+        return self.count * self.accelerator.flops_for(self.math)
+
+    @property
+    def usd_per_hour(self) -> float | None:
+        """Price of all devices [USD/h], or None."""
+        return None if self.usd_per_device_hour is None else self.count * self.usd_per_device_hour
+
+    @cached_property
+    def _step_bytes(self) -> tuple[float, float]:
+        return self.architecture.step_weight_bytes(self.weights)
+
+    def step_weight_bytes(self, batch: Floats) -> Floats:
+        """Bytes of weights that all devices read in one step.
+
+        Parameters
+        ----------
+        batch : float or array
+            Sequences decoded together in the whole deployment [sequence].
+
+        Returns
+        -------
+        float or array
+            Bytes [B]. Attention DP reads what is not a routed expert once per rank; pipeline stages read their part once
+            per micro-batch; of the routed experts only those that the batch touches are read.
+        """
+        shared, routed = self._step_bytes
+        read = shared * self.dp * self.pp
+        if routed == 0:
+            return read + 0.0 * batch
+        arch = self.architecture
+        coverage = roofline.expert_coverage(batch / self.pp, arch.experts, arch.experts_per_token)
+        return read + routed * self.pp * coverage
+
+    def kv_read_bytes(self, context: Floats) -> Floats:
+        """Bytes of KV cache and state that all devices read in one step for one sequence.
+
+        Parameters
+        ----------
+        context : float or array
+            Tokens of context [token].
+
+        Returns
+        -------
+        float or array
+            Bytes [B]; for plain attention L kv, times the copies where tensor parallelism replicates heads.
+        """
+        copies = self.tp / kv_shards(self.tp, self.architecture.kv_heads)
+        return self.architecture.read_bytes(context, self.kv) * copies
+
+    # -- what fits --------------------------------------------------------------------------------------------------
+
+    @cached_property
+    def weight_bytes_per_device(self) -> float:
+        """Weights resident on one device [B]: routed experts are spread over all devices, the rest over TP and PP."""
+        routed = self._step_bytes[1]
+        rest = self.architecture.weight_bytes(self.weights) - routed
+        return rest / (self.tp * self.pp) + routed / self.count
+
+    def stored_bytes_per_device(self, context: Floats) -> Floats:
+        """KV cache and state that one sequence keeps on one device of its DP rank.
+
+        Parameters
+        ----------
+        context : float or array
+            Tokens of context [token].
+
+        Returns
+        -------
+        float or array
+            Bytes [B].
+        """
+        return self.architecture.stored_bytes(context, self.kv) / (
+            kv_shards(self.tp, self.architecture.kv_heads) * self.pp
+        )
+
+    @property
+    def kv_bytes_available(self) -> float:
+        """Memory that one device has for KV cache [B]; negative when the weights do not fit."""
+        return (
+            self.accelerator.usable_memory * self.memory_utilization
+            - self.reserved_bytes
+            - self.weight_bytes_per_device
+        )
+
+    def capacity_batch(self, context: Floats) -> Floats:
+        """Sequences whose KV cache fits in the whole deployment.
+
+        Parameters
+        ----------
+        context : float or array
+            Mean tokens of context of a sequence [token].
+
+        Returns
+        -------
+        float or array
+            Whole sequences [sequence].
+        """
+        per_rank = capacity_batch(
+            self.accelerator.usable_memory,
+            self.memory_utilization,
+            self.weight_bytes_per_device + self.reserved_bytes,
+            self.stored_bytes_per_device(context),
+        )
+        return self.dp * per_rank
+
+    def check_fits(self, context: float) -> None:
+        """Refuse a deployment that cannot hold the weights and one sequence.
+
+        Parameters
+        ----------
+        context : float
+            Tokens of context of that sequence [token].
+
+        Raises
+        ------
+        DoesNotFitError
+            With the bytes that are missing on each device and the smallest count that fits.
+        """
+        missing = self.stored_bytes_per_device(context) - self.kv_bytes_available
+        if missing <= 0 or self.capacity_batch(context) >= 1:
+            return
+        fits = self.smallest_count(context)
+        name = self.accelerator.name
+        hint = f"{fits} x {name} would hold it." if fits else f"No number of {name} up to 1,024 would hold it."
+        raise DoesNotFitError(
+            f"{self.architecture.name} does not fit on {self.count} x {name}: "
+            f"{format_bytes(missing)} are missing on each device "
+            f"(weights {format_bytes(self.weight_bytes_per_device)}, one sequence of {context:,.0f} tokens "
+            f"{format_bytes(float(self.stored_bytes_per_device(context)))}, "
+            f"{self.memory_utilization:.0%} of {format_bytes(self.accelerator.usable_memory)} usable).",
+            "",
+            f"{hint} Or use a smaller format (--weights, --kv) or a shorter context.",
+            missing_bytes=float(missing),
+            smallest_count=fits,
+        )
+
+    def smallest_count(self, context: float) -> int | None:
+        """Smallest number of devices that holds the weights and one sequence, by tensor and then pipeline parallelism.
+
+        Parameters
+        ----------
+        context : float
+            Tokens of context of that sequence [token].
+
+        Returns
+        -------
+        int or None
+            Devices [device]; None when 1,024 are not enough.
+        """
+        heads = self.architecture.q_heads or 1
+        for count in range(1, 1025):
+            limit = min(count, self.accelerator.scale_up_domain or count)
+            degrees = [tp for tp in range(1, limit + 1) if count % tp == 0 and heads % tp == 0]
+            for tp in reversed(degrees):
+                if count // tp > self.architecture.layers:
+                    continue
+                trial = replace(self, count=count, tp=tp, pp=count // tp, dp=1, ep=1)
+                if trial.capacity_batch(context) >= 1:
+                    return count
+        return None
+
+    @classmethod
+    def of(cls, model: str | Architecture, on: str | Accelerator, **options: object) -> Self:
+        """Name a deployment as on the command line.
+
+        Parameters
+        ----------
+        model : str or Architecture
+            Catalogue name, path, or an architecture.
+        on : str or Accelerator
+            Like "4xh100", or an accelerator.
+        **options
+            As of `Deployment`.
+
+        Returns
+        -------
+        Deployment
+            With the median price of the catalogue unless another is given.
+
+        Examples
+        --------
+        >>> d = Deployment.of("llama-3.1-70b", "4xh100", weights="fp8")
+        >>> d.count, d.tp, d.architecture.name
+        (4, 4, 'Llama-3.1-70B')
+        """
+        from batchline import price, units  # noqa: PLC0415  (the class itself needs neither)
+
+        architecture = model if isinstance(model, Architecture) else Architecture.load(model)
+        if isinstance(on, str):
+            count, name = units.parse_devices(on)
+            options.setdefault("count", count)
+            on = Accelerator.load(name)
+        if options.get("usd_per_device_hour") is None:
+            options["usd_per_device_hour"] = price.median_or_none(on.name)
+        return cls(architecture=architecture, accelerator=on, **options)  # type: ignore[arg-type]
