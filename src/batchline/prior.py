@@ -1,0 +1,261 @@
+"""What is believed of an engine before anybody measures it: coefficients, where they come from, how far they miss.
+
+    coefficient = unit (offset + centre x product of the multipliers of its levels)
+
+A level is an engine, an accelerator generation, a number format, an attention kind; each multiplier was fitted to
+public measurements by `validation/fit.py` and lies in data/priors.toml with its spread and the points behind it. A
+level that the fit has not seen has multiplier 1 and a wide spread, and `Provenance` says so. The interval of a
+prediction depends on what of it is new: lengths, layout, cluster (model x accelerator x engine x format), model,
+accelerator or engine.
+"""
+
+from __future__ import annotations
+
+import functools
+import tomllib
+from dataclasses import dataclass
+from importlib import resources
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
+
+from batchline.errors import InputError
+from batchline.step import Coefficients
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+__all__ = ["NOVELTIES", "Case", "Prior", "Provenance", "load"]
+
+NOVELTIES = ("lengths", "deployment", "cluster", "model", "accelerator", "engine")
+"""What of a prediction can be new, from little to much."""
+
+_CONFIDENCES = (0.5, 0.8, 0.9)
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """What decides the coefficients of one deployment, by name.
+
+    Parameters
+    ----------
+    engine : str
+        Engine: "vllm", "sglang", "trtllm", "atom", "llama.cpp" or another.
+    model, accelerator, generation, weights, kv : str
+        Names of the model, the accelerator, its generation, the number formats of weights and KV cache.
+    is_mla : bool
+        Whether the attention keeps a latent cache.
+    layout : str
+        Parallel degrees, such as "tp4 pp1 dp1 ep1".
+    engine_version : str
+        Version of the engine, if known.
+    """
+
+    engine: str
+    model: str = ""
+    accelerator: str = ""
+    generation: str = ""
+    weights: str = "bf16"
+    kv: str = "bf16"
+    is_mla: bool = False
+    layout: str = ""
+    engine_version: str = ""
+
+    @property
+    def cluster(self) -> str:
+        """Model, accelerator, engine and weight format as one name."""
+        return f"{self.model} | {self.accelerator} | {self.engine} | {self.weights}"
+
+    @property
+    def deployment(self) -> str:
+        """Cluster and layout as one name."""
+        return f"{self.cluster} | {self.layout}"
+
+    def levels(self) -> dict[str, str]:
+        """Levels that multipliers are kept for, by kind."""
+        return {
+            "engine": self.engine,
+            "generation": self.generation,
+            "weights": self.weights,
+            "engine_kv": f"{self.engine} {self.kv}",
+            "attention": "mla" if self.is_mla else "gqa",
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Provenance:
+    """Where a prediction comes from.
+
+    Parameters
+    ----------
+    source : str
+        In words: fitted, on what.
+    points : int
+        Measured points behind the coefficients of this engine, or all if the engine is new [-].
+    novelty : str
+        What of the prediction is new: one of `NOVELTIES`.
+    unseen : tuple of str
+        Levels that no point of the fit has.
+    """
+
+    source: str
+    points: int
+    novelty: str
+    unseen: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Prior:
+    """Coefficients, levels and intervals, as `load` reads them.
+
+    Parameters
+    ----------
+    centres : mapping
+        For each coefficient its offset, centre, unit, spread and points.
+    levels : mapping
+        Multiplier, spread and points of (coefficient, kind of level, name).
+    seen : mapping
+        Names of models, accelerators, engines, clusters and deployments in the fit.
+    intervals : mapping
+        Factors at 50, 80 and 90% of "tpot" and "ttft" by novelty.
+    source : str
+        Where all this comes from.
+    points : int
+        Measured points in the fit [-].
+    """
+
+    centres: Mapping[str, Mapping[str, float]]
+    levels: Mapping[tuple[str, str, str], Mapping[str, float]]
+    seen: Mapping[str, frozenset[str]]
+    intervals: Mapping[str, Mapping[str, tuple[float, ...]]]
+    source: str
+    points: int
+
+    def coefficients(self, case: Case) -> Coefficients:
+        """Coefficients of a case: centre times the multipliers of the levels that the fit has seen.
+
+        Parameters
+        ----------
+        case : Case
+            Engine, accelerator generation, formats, attention kind.
+
+        Returns
+        -------
+        Coefficients
+            For `batchline.step` and `batchline.serving`.
+
+        Examples
+        --------
+        >>> engine = load().coefficients(Case(engine="vllm", generation="hopper"))
+        >>> 1.0 <= engine.weight_read < 3.0
+        True
+        """
+        values = {}
+        for name, centre in self.centres.items():
+            free = centre["centre"]
+            for kind, level in case.levels().items():
+                free *= self.levels.get((name, kind, level), {}).get("multiplier", 1.0)
+            values[name] = centre["unit"] * (centre["offset"] + free)
+        return Coefficients(**values)
+
+    def provenance(self, case: Case) -> Provenance:
+        """Say where the coefficients of a case come from and what of it is new.
+
+        Parameters
+        ----------
+        case : Case
+            Engine, accelerator generation, formats, attention kind.
+
+        Returns
+        -------
+        Provenance
+            Source, points, novelty, unseen levels.
+
+        Examples
+        --------
+        >>> load().provenance(Case(engine="an engine of tomorrow")).novelty
+        'engine'
+        """
+        known = {(kind, name) for _, kind, name in self.levels}
+        unseen = tuple(f"{kind} {name}" for kind, name in case.levels().items() if (kind, name) not in known)
+        return Provenance(self.source, self.points, self.novelty(case), unseen)
+
+    def novelty(self, case: Case) -> str:
+        """Name what of a case the fit has not seen, the gravest first.
+
+        Parameters
+        ----------
+        case : Case
+            Engine, model, accelerator, formats, layout.
+
+        Returns
+        -------
+        str
+            One of `NOVELTIES`; "lengths" if all but the request lengths is known.
+        """
+        for kind in reversed(NOVELTIES[1:]):
+            if getattr(case, kind) not in self.seen[kind]:
+                return str(kind)
+        return "lengths"
+
+    def interval(self, case: Case, of: str = "tpot", confidence: float = 0.9) -> tuple[float, float]:
+        """Give the factors below and above a prediction between which the measured value should lie.
+
+        Parameters
+        ----------
+        case : Case
+            What is predicted.
+        of : str
+            "tpot" or "ttft".
+        confidence : float
+            0.5, 0.8 or 0.9 [-].
+
+        Returns
+        -------
+        tuple of float
+            Low and high factor [-].
+
+        Raises
+        ------
+        InputError
+            For another confidence.
+
+        Examples
+        --------
+        >>> low, high = load().interval(Case(engine="vllm"))
+        >>> low < 1 < high
+        True
+        """
+        if confidence not in _CONFIDENCES:
+            raise InputError(f"There is no interval of {confidence:g}.", "Confidence is 0.5, 0.8 or 0.9.")
+        factor = self.intervals[of][self.novelty(case)][_CONFIDENCES.index(confidence)]
+        return 1.0 / factor, factor
+
+
+@functools.cache
+def load() -> Prior:
+    """Read the priors that the package ships.
+
+    Returns
+    -------
+    Prior
+        Coefficients, levels and intervals.
+
+    Examples
+    --------
+    >>> "weight_read" in load().centres
+    True
+    """
+    text = resources.files("batchline").joinpath("data/priors.toml").read_text(encoding="utf-8")
+    return _from_dict(tomllib.loads(text))
+
+
+def _from_dict(data: dict[str, Any]) -> Prior:
+    levels = {(row["coefficient"], row["kind"], row["name"]): row for row in data.get("levels", [])}
+    return Prior(
+        centres=MappingProxyType(data["coefficients"]),
+        levels=MappingProxyType(levels),
+        seen=MappingProxyType({kind: frozenset(names) for kind, names in data["seen"].items()}),
+        intervals=MappingProxyType({of: {k: tuple(v) for k, v in by.items()} for of, by in data["intervals"].items()}),
+        source=data["fit"]["provenance"],
+        points=data["fit"]["points"],
+    )

@@ -1,0 +1,564 @@
+"""Steady state of a serving engine: from a client's concurrency or a request rate to running batch, TPOT and TTFT.
+
+    TPOT = [step(B) + f (B_r - 1)+ / o  t_pf] / v        while I decode, others' prompts are computed
+    TTFT = t_0 + max(t_s, chunks) step(B) + t_pf [1 + 4 k (sqrt(B_r) - 1)] + wait        prompts ahead of mine
+    closed loop   B = C o TPOT / (o TPOT + TTFT)         Little: a request decodes for this share of its life
+    open loop     B = X o TPOT                           X requests/s arrive
+    B_max  = what the KV cache or max_num_seqs holds; the others wait (C / B_max - 1) o TPOT
+
+B_r is the running batch of one attention-data-parallel rank, t_pf the time that one prompt adds, o the output length,
+v the tokens that a step yields (1 without speculative decoding). One formula of a step serves all: batchline.step.
+
+Every argument is one number or an array; arrays broadcast. Nothing here checks its input: callers at the edge do.
+
+References
+----------
+[1] J. Little, 1961: mean number in a system = rate x mean time in it.
+[2] DistServe, arXiv 2401.09670, equation 1: queueing for prefill as M/D/1.
+[3] Leviathan et al., arXiv 2211.17192: tokens per step of speculative decoding, with the bonus token.
+[4] Splitwise, arXiv 2311.18677: prefill and decode on separate pools, KV cache moved between them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from batchline.step import decode_step, prefill
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from batchline.roofline import Floats
+    from batchline.step import Coefficients, Ideal, Terms
+
+__all__ = [
+    "Speculation",
+    "Steady",
+    "break_even_batch",
+    "closed_loop",
+    "disaggregated",
+    "kv_transfer_s",
+    "md1_wait",
+    "open_loop",
+    "pool_ratio",
+    "tokens_per_step",
+]
+
+_HALVINGS = 40  # 2^-40 of the interval: far below a request
+_NO_LIMIT = 1e7  # sequences; stands for infinity where an interval needs an end
+
+
+@dataclass(frozen=True, slots=True)
+class Speculation:
+    """Speculative decoding: a draft proposes tokens, one step of the model verifies them all.
+
+    Parameters
+    ----------
+    acceptance : float or array
+        Chance that a drafted token is accepted [-].
+    draft_tokens : float or array
+        Tokens drafted per step, gamma [token].
+    draft_s : float or array
+        Time to draft one token for the whole batch [s].
+    """
+
+    acceptance: Floats
+    draft_tokens: Floats
+    draft_s: Floats = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Steady:
+    """Steady state of one deployment.
+
+    Parameters
+    ----------
+    running_batch : float or array
+        Sequences that decode together, mean, in the whole deployment [sequence].
+    tpot_s, itl_s, ttft_s, e2e_s : float or array
+        Time per output token after the first, gap between stream events, time to first token, whole request [s].
+    requests_per_s, output_tokens_per_s, input_tokens_per_s : float or array
+        Throughput of the whole deployment [1/s].
+    kv_use : float or array
+        Share of the KV cache in use [-].
+    saturated_by : str, array of str or None
+        What stops more load: "kv", "max_num_seqs", "prefill", "step_limit"; None (in arrays "") if nothing does.
+    step_s, prefill_s, interference_s : float or array
+        Decode step, time that one prompt adds, and what others' prompts add to one step of mine [s].
+    terms : Terms
+        Where the time of the decode step goes [s].
+    """
+
+    running_batch: Floats
+    tpot_s: Floats
+    itl_s: Floats
+    ttft_s: Floats
+    e2e_s: Floats
+    requests_per_s: Floats
+    output_tokens_per_s: Floats
+    input_tokens_per_s: Floats
+    kv_use: Floats
+    saturated_by: Any
+    step_s: Floats
+    prefill_s: Floats
+    interference_s: Floats
+    terms: Terms
+
+
+@dataclass(frozen=True, slots=True)
+class _Load:
+    """What every request asks of the engine."""
+
+    ideal: Ideal
+    coefficients: Coefficients
+    isl: Floats
+    osl: Floats
+    prefix_hit_rate: Floats
+    speculation: Speculation | None
+    interferes: bool
+    prompt_elsewhere_s: Floats | None = None
+
+    def terms(self, batch: Floats) -> Terms:
+        tokens = 1 if self.speculation is None else self.speculation.draft_tokens + 1
+        return decode_step(self.ideal, self.coefficients, batch, tokens_per_sequence=tokens)
+
+    def step_s(self, batch: Floats) -> Floats:
+        spec = self.speculation
+        return self.terms(batch).total + (0.0 if spec is None else spec.draft_s * spec.draft_tokens)
+
+    def prompt_s(self, batch: Floats) -> Floats:
+        if self.prompt_elsewhere_s is not None:
+            return self.prompt_elsewhere_s + 0.0 * batch
+        fresh = 1.0 - np.asarray(self.prefix_hit_rate)[()]
+        # Tokens found in the cache need no work, but the others attend to them: 1 - h^2 of a causal triangle stays.
+        attention = self.ideal.prompt_attention_s * fresh * (2.0 - fresh)
+        return prefill(self.ideal, self.coefficients, self.isl * fresh, attention_s=attention, batch=batch).total
+
+    def interference_s(self, batch: Floats) -> Floats:
+        others = np.maximum(batch / self.ideal.dp - 1.0, 0.0) if self.interferes else 0.0
+        return self.coefficients.prefill_share * others / self.osl * self.prompt_s(batch) / self.ideal.pp
+
+    def tpot_s(self, batch: Floats) -> Floats:
+        return self.step_s(batch) / self.yield_per_step() + self.interference_s(batch)
+
+    def yield_per_step(self) -> Floats:
+        return 1.0 if self.speculation is None else tokens_per_step(self.speculation)
+
+    def chunks_s(self, batch: Floats, budget: Floats | None) -> Floats:
+        chunks = 0.0 if budget is None else np.ceil(self.isl * (1.0 - self.prefix_hit_rate) / budget)
+        return np.maximum(self.coefficients.ttft_steps, chunks) * self.step_s(batch)
+
+
+def tokens_per_step(speculation: Speculation) -> Floats:
+    r"""Tokens that one verification step yields, :math:`(1 - a^{\gamma+1}) / (1 - a)`, the bonus token included [3].
+
+    Parameters
+    ----------
+    speculation : Speculation
+        Acceptance and draft length.
+
+    Returns
+    -------
+    float or array
+        Tokens [token]; at least 1.
+
+    Examples
+    --------
+    >>> round(float(tokens_per_step(Speculation(acceptance=0.8, draft_tokens=4))), 4)
+    3.3616
+    """
+    a = np.asarray(speculation.acceptance, dtype=float)
+    certain = a >= 1.0
+    series = (1.0 - a ** (speculation.draft_tokens + 1)) / np.where(certain, 1.0, 1.0 - a)
+    return np.where(certain, np.asarray(speculation.draft_tokens) + 1.0, series)[()]
+
+
+def md1_wait(rate: Floats, service_s: Floats, *, arrival_scv: Floats = 1.0) -> Floats:
+    r"""Mean wait before a server of fixed service time, :math:`R D^2 / 2(1 - R D)` for Poisson arrivals [2].
+
+    Parameters
+    ----------
+    rate : float or array
+        Arrivals [1/s].
+    service_s : float or array
+        Service time [s].
+    arrival_scv : float or array
+        Squared coefficient of variation of the gaps between arrivals: 1 Poisson, 0 a metronome, more for bursts [-].
+
+    Returns
+    -------
+    float or array
+        Seconds [s]; infinite when arrivals outrun the server.
+
+    Examples
+    --------
+    >>> round(float(0.1 + md1_wait(8, 0.1)), 6)
+    0.3
+    >>> float(md1_wait(20, 0.1))
+    inf
+    """
+    use = np.asarray(rate * service_s, dtype=float)
+    stable = use < 1.0
+    wait = arrival_scv * use * service_s / (2.0 * np.where(stable, 1.0 - use, 1.0))
+    return np.where(stable, wait, np.inf)[()]
+
+
+def kv_transfer_s(stored_bytes: Floats, link_bandwidth: Floats, latency_s: Floats = 0.0) -> Floats:
+    """Time to move one prompt's KV cache from a prefill to a decode instance [4].
+
+    Parameters
+    ----------
+    stored_bytes : float or array
+        KV cache and state of the prompt [B].
+    link_bandwidth : float or array
+        Between the instances, one direction [B/s].
+    latency_s : float or array
+        Set-up of the transfer [s].
+
+    Returns
+    -------
+    float or array
+        Seconds [s].
+
+    Examples
+    --------
+    >>> round(kv_transfer_s(4096 * 327680, 50e9) * 1e3, 1)
+    26.8
+    """
+    return latency_s + stored_bytes / link_bandwidth
+
+
+def pool_ratio(prefill_s: Floats, requests_per_s: Floats, *, utilisation: Floats = 1.0) -> Floats:
+    """Prefill instances that keep one decode instance busy.
+
+    Parameters
+    ----------
+    prefill_s : float or array
+        Time that one prompt takes on a prefill instance [s].
+    requests_per_s : float or array
+        Requests that one decode instance finishes [1/s].
+    utilisation : float or array
+        Share of its time that a prefill instance should be busy [-].
+
+    Returns
+    -------
+    float or array
+        Prefill instances per decode instance [-].
+
+    Examples
+    --------
+    >>> pool_ratio(0.25, 6.0, utilisation=0.75)
+    2.0
+    """
+    return prefill_s * requests_per_s / utilisation
+
+
+def break_even_batch(
+    ideal: Ideal, coefficients: Coefficients, speculation: Speculation, *, limit: float = 65536.0
+) -> float:
+    """Batch up to which speculative decoding makes a token cheaper; beyond, verifying costs more than it yields.
+
+    Parameters
+    ----------
+    ideal : Ideal
+        Ideal times of one device (numbers, no arrays).
+    coefficients : Coefficients
+        What the engine makes of them.
+    speculation : Speculation
+        Acceptance, draft length and draft time.
+    limit : float
+        Largest batch looked at [sequence].
+
+    Returns
+    -------
+    float
+        Sequences [sequence]; 0 if it never pays, infinity if it pays up to `limit`.
+
+    Examples
+    --------
+    >>> from batchline.step import Coefficients, ideal
+    >>> one = ideal(weight_bytes=139e9, kv_read_bytes=0, active_params=69.5e9, layers=80, bandwidth=13.4e12,
+    ...             flops=3956e12, flops_bf16=3956e12)
+    >>> round(break_even_batch(one, Coefficients(), Speculation(0.8, 4)))
+    426
+    """
+    gain = tokens_per_step(speculation)
+
+    def loss(batch: float) -> float:
+        drafted = speculation.draft_s * speculation.draft_tokens
+        tokens = speculation.draft_tokens + 1
+        verified = decode_step(ideal, coefficients, batch, tokens_per_sequence=tokens).total + drafted
+        return float(verified / gain - decode_step(ideal, coefficients, batch).total)
+
+    batches = np.geomspace(1.0, limit, 400)
+    pays = [loss(batch) < 0.0 for batch in batches]
+    if not any(pays):
+        return 0.0
+    last = len(pays) - 1 - pays[::-1].index(True)  # a mixture of experts may lose at small batches and win later
+    if last == len(pays) - 1:
+        return float(np.inf)
+    low, high = batches[last], batches[last + 1]
+    for _ in range(_HALVINGS):
+        middle = (low + high) / 2
+        low, high = (middle, high) if loss(middle) < 0.0 else (low, middle)
+    return float(low)
+
+
+def closed_loop(
+    ideal: Ideal,
+    coefficients: Coefficients,
+    concurrency: Floats,
+    isl: Floats,
+    osl: Floats,
+    capacity_batch: Floats = np.inf,
+    *,
+    max_num_seqs: Floats = np.inf,
+    max_num_batched_tokens: Floats | None = None,
+    prefix_hit_rate: Floats = 0.0,
+    arrival_clumping: Floats | None = None,
+    speculation: Speculation | None = None,
+) -> Steady:
+    """Steady state when a client keeps a fixed number of requests in flight.
+
+    Parameters
+    ----------
+    ideal : Ideal
+        Ideal times at the mean context, isl + osl / 2, with the attention of a prompt of `isl` tokens.
+    coefficients : Coefficients
+        What the engine makes of them.
+    concurrency : float or array
+        Requests in flight at the client [request].
+    isl, osl : float or array
+        Input and output length [token].
+    capacity_batch : float or array
+        Sequences that the KV cache holds [sequence].
+    max_num_seqs : float or array
+        The engine's own limit, per data-parallel rank [sequence].
+    max_num_batched_tokens : float or array, optional
+        Chunked-prefill token budget of a step; a prompt takes at least isl / budget steps [token].
+    prefix_hit_rate : float or array
+        Share of prompt tokens found in the prefix cache [-].
+    arrival_clumping : float or array, optional
+        How the client sends: 0 one by one, 1 all at once; default what was seen with this engine [-].
+    speculation : Speculation, optional
+        Speculative decoding.
+
+    Returns
+    -------
+    Steady
+        Running batch, TPOT, TTFT, throughput, and what saturates.
+
+    Examples
+    --------
+    >>> from batchline.step import Coefficients, ideal
+    >>> one = ideal(weight_bytes=15e9, kv_read_bytes=1536 * 131072, active_params=7.5e9, layers=32, bandwidth=3.35e12,
+    ...             flops=989e12, flops_bf16=989e12)
+    >>> state = closed_loop(one, Coefficients(layer_overhead=40e-6), 64, 1024, 1024)
+    >>> round(float(state.running_batch), 1), round(float(state.tpot_s) * 1e3, 2), state.saturated_by
+    (63.9, 11.52, None)
+    """
+    load = _Load(ideal, coefficients, isl, osl, prefix_hit_rate, speculation, interferes=True)
+    return _closed(load, concurrency, capacity_batch, max_num_seqs, max_num_batched_tokens, arrival_clumping)
+
+
+def _closed(
+    load: _Load,
+    concurrency: Floats,
+    capacity_batch: Floats,
+    max_num_seqs: Floats,
+    budget: Floats | None,
+    clumping: Floats | None,
+    extra_ttft_s: Floats = 0.0,
+) -> Steady:
+    clumping = load.coefficients.arrival_clumping if clumping is None else clumping
+    limit = _limit(load, capacity_batch, max_num_seqs)
+    held = np.minimum(concurrency, limit)
+    ahead = 4.0 * clumping * np.maximum(np.sqrt(held / load.ideal.dp) - 1.0, 0.0)
+
+    def admitted_ttft(batch: Floats) -> Floats:
+        queue = load.prompt_s(batch) * (1.0 + ahead)
+        return load.coefficients.ttft_constant + load.chunks_s(batch, budget) + queue + extra_ttft_s
+
+    def excess(batch: Floats) -> Floats:
+        decoding = load.osl * load.tpot_s(batch)
+        return held * decoding - batch * (decoding + admitted_ttft(batch))
+
+    batch = np.where(concurrency > limit, limit, _root(excess, held))[()]
+    tpot = load.tpot_s(batch)
+    waiting = np.maximum(concurrency / limit - 1.0, 0.0) * load.osl * tpot
+    ttft = admitted_ttft(batch) + waiting
+    requests = concurrency / (ttft + np.maximum(load.osl - 1.0, 0.0) * tpot)
+    full = np.asarray(concurrency > limit)
+    return _steady(load, batch, ttft, requests, full, capacity_batch, max_num_seqs)
+
+
+def open_loop(
+    ideal: Ideal,
+    coefficients: Coefficients,
+    rate: Floats,
+    isl: Floats,
+    osl: Floats,
+    capacity_batch: Floats = np.inf,
+    *,
+    max_num_seqs: Floats = np.inf,
+    max_num_batched_tokens: Floats | None = None,
+    prefix_hit_rate: Floats = 0.0,
+    arrival_scv: Floats = 1.0,
+    speculation: Speculation | None = None,
+) -> Steady:
+    """Steady state when requests arrive at a rate, whatever the engine does.
+
+    Parameters
+    ----------
+    ideal, coefficients, isl, osl, capacity_batch, max_num_seqs, max_num_batched_tokens, prefix_hit_rate, speculation
+        As in `closed_loop`.
+    rate : float or array
+        Requests that arrive [1/s].
+    arrival_scv : float or array
+        Squared coefficient of variation of the gaps between arrivals: 1 Poisson, 0 a metronome [-].
+
+    Returns
+    -------
+    Steady
+        Running batch, TPOT, TTFT, throughput; where the rate is beyond what the engine sustains, `ttft_s` and `e2e_s`
+        are infinite and `saturated_by` says why.
+
+    Examples
+    --------
+    >>> from batchline.step import Coefficients, ideal
+    >>> one = ideal(weight_bytes=15e9, kv_read_bytes=1536 * 131072, active_params=7.5e9, layers=32, bandwidth=3.35e12,
+    ...             flops=989e12, flops_bf16=989e12)
+    >>> state = open_loop(one, Coefficients(layer_overhead=40e-6), 4.0, 1024, 1024, 200)
+    >>> round(float(state.running_batch), 1), round(float(state.tpot_s) * 1e3, 2), state.saturated_by
+    (37.4, 9.12, None)
+    """
+    load = _Load(ideal, coefficients, isl, osl, prefix_hit_rate, speculation, interferes=True)
+    limit = np.minimum(_limit(load, capacity_batch, max_num_seqs), _NO_LIMIT)
+
+    def excess(batch: Floats) -> Floats:
+        return rate * osl * load.tpot_s(batch) - batch
+
+    batch = _root(excess, limit)
+    full = np.asarray(excess(limit) > 0.0)
+    batch = np.where(full, limit, batch)[()]
+    tpot = load.tpot_s(batch)
+    prompt = load.prompt_s(batch)
+    wait = md1_wait(rate / ideal.dp, prompt, arrival_scv=arrival_scv)
+    ttft = coefficients.ttft_constant + load.chunks_s(batch, max_num_batched_tokens) + prompt + wait
+    ttft = np.where(full, np.inf, ttft)[()]
+    requests = np.where(full, batch / (osl * tpot), rate)[()]
+    return _steady(load, batch, ttft, requests, full, capacity_batch, max_num_seqs)
+
+
+def disaggregated(
+    prefill_ideal: Ideal,
+    decode_ideal: Ideal,
+    coefficients: Coefficients,
+    concurrency: Floats,
+    isl: Floats,
+    osl: Floats,
+    capacity_batch: Floats = np.inf,
+    *,
+    transfer_s: Floats = 0.0,
+    max_num_seqs: Floats = np.inf,
+    prefix_hit_rate: Floats = 0.0,
+    arrival_clumping: Floats | None = None,
+    prefill_coefficients: Coefficients | None = None,
+    speculation: Speculation | None = None,
+) -> Steady:
+    """Steady state of one decode instance whose prompts are computed elsewhere: no prefill interferes with decoding.
+
+    Parameters
+    ----------
+    prefill_ideal, decode_ideal : Ideal
+        Ideal times of a prefill and of a decode instance.
+    coefficients, concurrency, isl, osl, capacity_batch, max_num_seqs, prefix_hit_rate, arrival_clumping, speculation
+        As in `closed_loop`, of the decode instance.
+    transfer_s : float or array
+        Time to move a prompt's KV cache, see `kv_transfer_s` [s].
+    prefill_coefficients : Coefficients, optional
+        Of the prefill instance; default the same.
+
+    Returns
+    -------
+    Steady
+        Of the decode instance; `pool_ratio(state.prefill_s, state.requests_per_s)` prefill instances keep it busy.
+
+    Examples
+    --------
+    >>> from batchline.step import Coefficients, ideal
+    >>> one = ideal(weight_bytes=15e9, kv_read_bytes=8704 * 131072, active_params=7.5e9, layers=32, bandwidth=3.35e12,
+    ...             flops=989e12, flops_bf16=989e12)
+    >>> engine = Coefficients(prefill_linear=1.6, layer_overhead=40e-6)
+    >>> apart = disaggregated(one, one, engine, 32, 8192, 1024, transfer_s=0.02)
+    >>> together = closed_loop(one, engine, 32, 8192, 1024)
+    >>> bool(apart.tpot_s < together.tpot_s), round(float(pool_ratio(apart.prefill_s, apart.requests_per_s)), 2)
+    (True, 0.36)
+    """
+    there = coefficients if prefill_coefficients is None else prefill_coefficients
+    source = _Load(prefill_ideal, there, isl, osl, prefix_hit_rate, None, interferes=False)
+    load = _Load(
+        decode_ideal,
+        coefficients,
+        isl,
+        osl,
+        prefix_hit_rate,
+        speculation,
+        interferes=False,
+        prompt_elsewhere_s=source.prompt_s(0.0),
+    )
+    return _closed(load, concurrency, capacity_batch, max_num_seqs, None, arrival_clumping, extra_ttft_s=transfer_s)
+
+
+def _limit(load: _Load, capacity_batch: Floats, max_num_seqs: Floats) -> Floats:
+    return np.minimum(capacity_batch, np.asarray(max_num_seqs, dtype=float) * load.ideal.dp)[()]
+
+
+def _root(excess: Callable[[Floats], Floats], high: Floats) -> Floats:
+    """Where a function that starts positive at 0 crosses zero below `high`, by halving."""
+    upper = np.asarray(high + 0.0 * excess(np.asarray(high, dtype=float)), dtype=float)
+    lower = np.zeros_like(upper)
+    for _ in range(_HALVINGS):
+        middle = (lower + upper) / 2
+        above = excess(middle) > 0.0
+        lower, upper = np.where(above, middle, lower), np.where(above, upper, middle)
+    return upper[()]
+
+
+def _steady(
+    load: _Load, batch: Floats, ttft: Floats, requests: Floats, full: Any, capacity_batch: Floats, max_num_seqs: Floats
+) -> Steady:
+    tpot = load.tpot_s(batch)
+    return Steady(
+        running_batch=batch,
+        tpot_s=tpot,
+        itl_s=tpot * load.yield_per_step(),
+        ttft_s=ttft,
+        e2e_s=ttft + np.maximum(load.osl - 1.0, 0.0) * tpot,
+        requests_per_s=requests,
+        output_tokens_per_s=requests * load.osl,
+        input_tokens_per_s=requests * load.isl,
+        kv_use=np.minimum(batch / capacity_batch, 1.0),
+        saturated_by=_saturated_by(load, batch, full, capacity_batch, max_num_seqs),
+        step_s=load.step_s(batch),
+        prefill_s=load.prompt_s(batch),
+        interference_s=load.interference_s(batch),
+        terms=load.terms(batch),
+    )
+
+
+def _saturated_by(load: _Load, batch: Floats, full: Any, capacity_batch: Floats, max_num_seqs: Floats) -> Any:
+    """Name what stops more load: a full cache or slot table first, else the part that grows with every sequence."""
+    growing = load.terms(batch + 1.0).total - load.terms(batch).total
+    prompts = load.interference_s(batch + 1.0) - load.interference_s(batch)
+    # A sequence that adds over 90% of what each costs already buys no throughput.
+    flat = (growing / load.yield_per_step() + prompts) * batch > 0.9 * load.tpot_s(batch)
+    slots = np.asarray(max_num_seqs) * load.ideal.dp
+    held = np.where(np.asarray(capacity_batch) <= slots, "kv", "max_num_seqs")
+    slow = np.where(prompts > growing, "prefill", "step_limit")
+    endless = np.minimum(capacity_batch, slots) >= _NO_LIMIT
+    name = np.where(full & ~np.asarray(endless), held, np.where(flat | np.asarray(full), slow, ""))
+    return name if name.ndim else (str(name) or None)
