@@ -1,0 +1,167 @@
+"""Steady states: queueing theory, Little's law, published arithmetic, and laws."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from batchline import serving, step
+
+ENGINE = step.Coefficients(
+    weight_read=1.3, kv_read=1.4, layer_overhead=48e-6, prefill_linear=1.6, prompt_overhead=3e-3, ttft_constant=0.026,
+    ttft_steps=2.9, arrival_clumping=0.07,
+)  # fmt: skip
+
+
+def _one(**changes):
+    numbers = {
+        "weight_bytes": 15e9,
+        "kv_read_bytes": 1536 * 131072,
+        "active_params": 7.5e9,
+        "layers": 32,
+        "bandwidth": 3.35e12,
+        "flops": 989e12,
+        "flops_bf16": 989e12,
+        "prompt_attention_flops": 2 * 1024**2 * 32 * 4096,
+    }
+    return step.ideal(**numbers | changes)
+
+
+@pytest.mark.parametrize(("rate", "service", "expected"), [(8, 0.1, 0.3), (4, 0.1, 0.1 + 4 * 0.01 / (2 * 0.6))])
+def test_wait_for_prefill_is_m_d_1(rate, service, expected):
+    # DistServe equation 1 (theory.md Q01: 0.3 s).
+    assert service + serving.md1_wait(rate, service) == pytest.approx(expected)
+
+
+def test_even_arrivals_do_not_wait():
+    assert serving.md1_wait(8, 0.1, arrival_scv=0) == 0.0
+
+
+def test_speculation_yields_the_bonus_token():
+    # theory.md E15: 3.3616 tokens for acceptance .8 and 4 drafted (Leviathan), not the paper's 2.952.
+    assert serving.tokens_per_step(serving.Speculation(0.8, 4)) == pytest.approx(3.3616)
+    assert serving.tokens_per_step(serving.Speculation(1.0, 4)) == 5.0
+    assert serving.tokens_per_step(serving.Speculation(0.0, 4)) == 1.0
+
+
+def test_little_holds_in_the_closed_loop():
+    state = serving.closed_loop(_one(), ENGINE, 64, 1024, 1024, 500)
+    assert state.requests_per_s * state.e2e_s == pytest.approx(64)
+    assert state.running_batch == pytest.approx(64 * 1024 * state.tpot_s / (1024 * state.tpot_s + state.ttft_s))
+    assert state.saturated_by is None
+    assert state.output_tokens_per_s == pytest.approx(state.requests_per_s * 1024)
+
+
+def test_little_holds_in_the_open_loop():
+    state = serving.open_loop(_one(), ENGINE, 5.0, 1024, 1024, 500)
+    assert state.requests_per_s == 5.0
+    assert state.running_batch == pytest.approx(5.0 * 1024 * state.tpot_s)
+
+
+def test_open_and_closed_loop_agree_on_tpot():
+    closed = serving.closed_loop(_one(), ENGINE, 64, 1024, 1024, 500)
+    rate = closed.running_batch / (1024 * closed.tpot_s)
+    assert serving.open_loop(_one(), ENGINE, rate, 1024, 1024, 500).tpot_s == pytest.approx(closed.tpot_s, rel=1e-6)
+
+
+def test_full_cache_makes_clients_wait():
+    state = serving.closed_loop(_one(), ENGINE, 400, 1024, 1024, 100)
+    assert state.running_batch == 100
+    assert state.saturated_by == "kv"
+    assert state.kv_use == 1.0
+    assert state.ttft_s > 3 * 1024 * state.tpot_s
+
+
+def test_slots_limit_each_data_parallel_rank():
+    state = serving.closed_loop(_one(dp=2), ENGINE, 400, 1024, 1024, 1000, max_num_seqs=64)
+    assert state.running_batch == 128
+    assert state.saturated_by == "max_num_seqs"
+
+
+def test_rate_beyond_the_cache_is_not_sustained():
+    state = serving.open_loop(_one(), ENGINE, 1000.0, 1024, 1024, 100)
+    assert state.saturated_by == "kv"
+    assert state.ttft_s == np.inf
+    assert state.requests_per_s < 1000
+
+
+def test_prompts_saturate_an_engine_of_long_inputs_and_short_outputs():
+    state = serving.open_loop(_one(prompt_attention_flops=1e15), ENGINE, 1000.0, 32768, 8)
+    assert state.saturated_by == "prefill"
+
+
+def test_endless_decoding_saturates_the_step():
+    assert serving.open_loop(_one(), ENGINE, 1000.0, 16, 4096).saturated_by == "step_limit"
+
+
+def test_prefix_cache_spares_prefill():
+    cold, warm = (serving.closed_loop(_one(), ENGINE, 64, 1024, 256, prefix_hit_rate=h) for h in (0.0, 0.9))
+    assert warm.ttft_s < cold.ttft_s
+    assert warm.tpot_s < cold.tpot_s
+    assert warm.prefill_s > ENGINE.prompt_overhead
+
+
+def test_small_token_budget_lengthens_ttft():
+    wide, narrow = (serving.closed_loop(_one(), ENGINE, 8, 8192, 256, max_num_batched_tokens=n) for n in (8192, 512))
+    assert narrow.ttft_s > wide.ttft_s
+
+
+def test_synchronised_clients_wait_longer():
+    random, together = (serving.closed_loop(_one(), ENGINE, 64, 1024, 256, arrival_clumping=k) for k in (0.07, 1.0))
+    assert together.ttft_s > 2 * random.ttft_s
+
+
+def test_speculation_pays_for_few_sequences_only():
+    short, drafts = _one(kv_read_bytes=64 * 131072), serving.Speculation(acceptance=0.8, draft_tokens=4, draft_s=1e-4)
+    batch = serving.break_even_batch(short, ENGINE, drafts)
+    assert 10 < batch < 10000
+    for factor, wins in ((0.5, True), (2.0, False)):
+        plain = step.decode_step(short, ENGINE, batch * factor).total
+        drafted = step.decode_step(short, ENGINE, batch * factor, tokens_per_sequence=5).total + 4e-4
+        assert (drafted / 3.3616 < plain) == wins
+
+
+def test_speculation_always_pays_where_the_cache_fetch_dominates():
+    assert serving.break_even_batch(_one(), ENGINE, serving.Speculation(0.8, 4)) == np.inf
+
+
+def test_useless_drafts_never_pay():
+    assert serving.break_even_batch(_one(), ENGINE, serving.Speculation(0.0, 4, 1e-3)) == 0.0
+
+
+def test_events_hold_several_tokens_under_speculation():
+    state = serving.closed_loop(_one(), ENGINE, 8, 1024, 1024, speculation=serving.Speculation(0.8, 4))
+    assert state.itl_s == pytest.approx(3.3616 * state.tpot_s)
+
+
+def test_apart_prefill_does_not_disturb_decoding():
+    together = serving.closed_loop(_one(), ENGINE, 64, 8192, 256)
+    apart = serving.disaggregated(_one(), _one(), ENGINE, 64, 8192, 256, transfer_s=0.02)
+    assert apart.tpot_s < together.tpot_s
+    assert apart.interference_s == 0.0
+    assert serving.pool_ratio(apart.prefill_s, apart.requests_per_s) > 0
+
+
+def test_arrays_broadcast_and_name_each_state():
+    state = serving.closed_loop(_one(), ENGINE, np.array([1, 64, 4096]), 1024, 1024, 500)
+    assert state.tpot_s.shape == (3,)
+    assert list(state.saturated_by) == ["", "", "kv"]
+
+
+@given(st.floats(1, 4096), st.integers(1, 32768), st.integers(2, 8192), st.floats(1, 1e5))
+def test_states_are_finite_and_never_below_the_bound(concurrency, isl, osl, capacity):
+    state = serving.closed_loop(_one(), ENGINE, concurrency, isl, osl, capacity)
+    for field in dataclasses.fields(state):
+        if field.name not in {"saturated_by", "terms"}:
+            assert np.isfinite(getattr(state, field.name)), field.name
+    assert 0 < state.running_batch <= min(concurrency, capacity) * (1 + 1e-9)
+    assert state.tpot_s >= step.bound(_one(), state.running_batch)
+
+
+@given(st.floats(1, 2048), st.floats(1, 4), st.integers(1, 16384), st.integers(2, 4096))
+def test_more_clients_never_shorten_a_token(concurrency, factor, isl, osl):
+    few, many = (serving.closed_loop(_one(), ENGINE, c, isl, osl, 1000) for c in (concurrency, concurrency * factor))
+    assert many.tpot_s >= few.tpot_s * (1 - 1e-6)
+    assert many.running_batch >= few.running_batch * (1 - 1e-6)
