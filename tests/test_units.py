@@ -1,5 +1,7 @@
 """Reading and printing quantities."""
 
+import contextlib
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -94,13 +96,7 @@ def test_what_is_printed_reads_back(value):
 
 @given(st.text(max_size=20))
 def test_any_text_is_read_or_refused(text):
-    for read in (u.parse_bytes, u.parse_bandwidth, u.parse_flops, u.parse_duration, u.parse_tokens, u.parse_price):
-        try:
+    readers = (u.parse_bytes, u.parse_bandwidth, u.parse_flops, u.parse_duration, u.parse_tokens, u.parse_price)
+    for read in (*readers, u.parse_rate, u.parse_devices, u.parse_batches):
+        with contextlib.suppress(BatchlineError):
             read(text)
-        except BatchlineError:
-            pass
-    for read in (u.parse_rate, u.parse_devices, u.parse_batches):
-        try:
-            read(text)
-        except BatchlineError:
-            pass
