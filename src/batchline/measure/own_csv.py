@@ -1,0 +1,179 @@
+"""Our own table: the fields of a measured point as CSV columns, for hand-made tables and for what the prober writes."""
+
+from __future__ import annotations
+
+import csv
+import dataclasses
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, TextIO
+
+from batchline.errors import MeasurementError, closest
+from batchline.measure.document import Document, agree
+from batchline.measure.point import MeasuredPoint
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+NAME = "batchline CSV"
+SCHEMA: Final = "batchline.measured/1"
+
+_FIELDS: Final = {field.name: str(field.type) for field in dataclasses.fields(MeasuredPoint)}
+_SKIPPED: Final = ("schema", "hazards", "fit", "note")
+COLUMNS: Final = ("schema", *_FIELDS)
+
+
+def matches(document: Document) -> bool:
+    """Whether a table has a batch or a concurrency, and a step time or TPOT."""
+    names = {_second(name)[0] for name in document.header}
+    return document.kind == "table" and (
+        "schema" in names
+        or (bool(names & {"batch", "concurrency"}) and bool(names & {"t_step_s", "tpot_s"}) and "n_gen" not in names)
+    )
+
+
+def read(document: Document) -> list[MeasuredPoint]:
+    """Read the rows; a column in milliseconds (`tpot_ms`) is converted and named."""
+    for name in document.header:
+        if name not in _SKIPPED and _second(name)[0] not in _FIELDS:
+            near = closest(name, _FIELDS)
+            raise MeasurementError(
+                f"{document.file}: column {name!r} is unknown.",
+                f"Closest: {', '.join(near)}." if near else "",
+                "docs/measure.md lists the columns.",
+            )
+    return [_point(row, document, number) for number, row in enumerate(document.data, 2)]
+
+
+def _second(name: str) -> tuple[str, float]:
+    """Name in seconds, and the factor from what the column holds."""
+    return (f"{name[:-3]}_s", 1e-3) if name.endswith("_ms") else (name, 1.0)
+
+
+def _point(row: dict[str, str], document: Document, number: int) -> MeasuredPoint:
+    where = f"{document.file}, line {number}"
+    missing = [name for name in document.header if name not in row]
+    if missing:
+        raise MeasurementError(
+            f"{where} breaks off before column {missing[0]!r}.", "", "Delete the line or run it again."
+        )
+    if row.get("schema") not in (None, "", SCHEMA):
+        raise MeasurementError(
+            f"{where}: column schema is {row['schema']!r}.", f"This version reads {SCHEMA}.", "Update Batchline."
+        )
+    values: dict[str, Any] = {"file": document.file, "regime": "serving" if not _given(row, "t_step_s") else "decode"}
+    converted = []
+    for column, text in row.items():
+        if column in _SKIPPED or not text.strip():
+            continue
+        name, factor = _second(column)
+        values[name] = _value(where, column, text.strip(), _FIELDS[name], factor)
+        if factor != 1.0:
+            converted.append(f"{column}: milliseconds to seconds")
+    values["converted"] = (*values.get("converted", ()), *converted)
+    values["file"] = values["file"] or document.file
+    try:
+        point = MeasuredPoint(**values)
+    except MeasurementError as error:
+        raise MeasurementError(
+            f"{where}: {error.problem.removeprefix(f'{document.file}: ')}", error.allowed, error.hint
+        ) from None
+    if point.step_s is None:
+        raise MeasurementError(f"{where} has neither t_step_s nor tpot_s.", "", "Delete the line or fill it in.")
+    if point.regime == "decode" and point.t_step_s and point.batch and point.output_tokens_per_s:
+        agree(
+            where,
+            "output_tokens_per_s",
+            point.output_tokens_per_s,
+            point.batch / point.t_step_s,
+            "batch / t_step_s",
+            tolerance=0.5,
+            at_most=True,
+        )
+    return point
+
+
+def _given(row: dict[str, str], name: str) -> bool:
+    return any(_second(column)[0] == name and text.strip() for column, text in row.items())
+
+
+def _value(where: str, column: str, text: str, kind: str, factor: float) -> Any:
+    if kind.startswith("str"):
+        return text
+    if kind.startswith("tuple"):
+        return tuple(part for part in text.split("; ") if part)
+    if kind.startswith("bool"):
+        if text.casefold() in ("true", "false"):
+            return text.casefold() == "true"
+        raise MeasurementError(f"{where}: column {column} is {text!r}.", "Write true or false.")
+    try:
+        number = float(text) * factor
+    except ValueError:
+        raise MeasurementError(
+            f"{where}: column {column} is {text!r}, which is no number.", "", "Write it without a unit."
+        ) from None
+    if not kind.startswith("int"):
+        return number
+    if number != int(number):
+        raise MeasurementError(f"{where}: column {column} is {text!r}, which is no whole number.")
+    return int(number)
+
+
+def row_of(point: MeasuredPoint) -> dict[str, str]:
+    """Write a point as a row of text.
+
+    Parameters
+    ----------
+    point : MeasuredPoint
+        The point.
+
+    Returns
+    -------
+    dict of str
+        Column to text; what is not known is empty.
+    """
+    row = {"schema": SCHEMA}
+    for name in _FIELDS:
+        value = getattr(point, name)
+        if name == "converted":
+            row[name] = "; ".join(value)
+        elif isinstance(value, bool):
+            row[name] = str(value).lower()
+        elif isinstance(value, float):
+            row[name] = f"{value:.9g}"
+        else:
+            row[name] = "" if value is None else str(value)
+    return row
+
+
+def write(points: Iterable[MeasuredPoint], path: str | Path) -> None:
+    """Write points to a CSV file that `read` takes.
+
+    Parameters
+    ----------
+    points : iterable of MeasuredPoint
+        The points.
+    path : str or Path
+        The file; it is replaced.
+    """
+    with Path(path).open("w", encoding="utf-8", newline="") as file:
+        writer = start(file)
+        for point in points:
+            writer.writerow(row_of(point))
+
+
+def start(file: TextIO) -> csv.DictWriter[str]:
+    """Begin a table on an open file.
+
+    Parameters
+    ----------
+    file : text file
+        Open for writing.
+
+    Returns
+    -------
+    csv.DictWriter
+        The header is written; `writerow(row_of(point))` adds a point.
+    """
+    writer = csv.DictWriter(file, fieldnames=COLUMNS, lineterminator="\n")
+    writer.writeheader()
+    return writer
