@@ -1,0 +1,104 @@
+"""The catalogue of models: one line of data/models.jsonl each, read by the same parser as a config.json.
+
+A line holds name, Hugging Face id, aliases, source, date and the keys that decide sizes. Long lists are written short:
+`{"cycle": [...], "length": n}` repeats a list, `{"runs": [[value, times], ...]}` repeats values.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+from dataclasses import dataclass
+from importlib import resources
+from typing import Any
+
+from batchline.errors import UnknownNameError
+
+__all__ = ["Row", "expand", "find", "rows"]
+
+
+@dataclass(frozen=True)
+class Row:
+    """One model of the catalogue.
+
+    Parameters
+    ----------
+    name, hf_id : str
+        Short name and Hugging Face id.
+    aliases : tuple of str
+        What else people type.
+    family : str
+        Its `model_type`.
+    source, date : str
+        Where the config was seen, and when.
+    short : dict
+        Keys that decide sizes, long lists written short.
+    """
+
+    name: str
+    hf_id: str
+    aliases: tuple[str, ...]
+    family: str
+    source: str
+    date: str
+    short: dict[str, Any]
+
+    @property
+    def config(self) -> dict[str, Any]:
+        """The keys that decide sizes, as config.json has them."""
+        expanded: dict[str, Any] = expand(self.short)
+        return expanded
+
+
+@functools.cache
+def rows() -> tuple[Row, ...]:
+    """All models."""
+    text = resources.files("batchline").joinpath("data", "models.jsonl").read_text(encoding="utf-8")
+    return tuple(
+        Row(
+            name=line["name"],
+            hf_id=line["hf_id"],
+            aliases=tuple(line["aliases"]),
+            family=line["config"]["model_type"],
+            source=line["source"],
+            date=line["date"],
+            short=line["config"],
+        )
+        for line in map(json.loads, text.splitlines())
+    )
+
+
+@functools.cache
+def _by_name() -> dict[str, Row]:
+    table: dict[str, Row] = {}
+    for row in rows():
+        for name in (row.name, row.hf_id, *row.aliases):
+            table.setdefault(name.casefold(), row)
+    return table
+
+
+def find(name: str) -> Row:
+    """Model of a name, an alias or a Hugging Face id."""
+    table = _by_name()
+    row = table.get(name.strip().casefold())
+    if row is None:
+        raise UnknownNameError(
+            "model",
+            name,
+            table,
+            "A config.json, a folder that holds one, a GGUF file or (with batchline[hub] and --fetch) any Hugging Face "
+            "id is accepted too; see batchline list models.",
+        )
+    return row
+
+
+def expand(value: Any) -> Any:
+    """Write long lists out."""
+    if isinstance(value, dict):
+        if value.keys() == {"cycle", "length"}:
+            cycle, length = value["cycle"], value["length"]
+            return (cycle * (length // len(cycle) + 1))[:length]
+        if value.keys() == {"runs"}:
+            return [item for item, times in value["runs"] for _ in range(times)]
+        return {key: expand(content) for key, content in value.items()}
+    return value

@@ -1,0 +1,224 @@
+"""Reads a config.json by key: each size-bearing key has a type and a plausible range; none is passed over in silence.
+
+A family reads the keys it needs through `Config`. Whatever is left is then looked at: a key known to be harmless is
+ignored, a key that looks as if it changed a size is refused by name. Defaults come from data/families.toml only.
+"""
+
+from __future__ import annotations
+
+import functools
+from importlib import resources
+from typing import TYPE_CHECKING, Any
+
+from batchline.errors import ConfigError, UnsupportedArchitectureError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+MAX_SIZE = 2**28
+"""No width, vocabulary or count of a real model comes near; a larger one is a broken file [-]."""
+
+MAX_LAYERS = 2048
+"""Deepest stack that is believed; GPT-style research models reach 1,000 layers [-]."""
+
+_ABSENT: tuple[object, ...] = (None, False, 0, "", [], {})
+_SIZE_WORDS = (
+    "altup", "attn", "attention", "bias", "block", "channel", "conv", "depth", "dim", "embed", "expert", "group",
+    "head", "hidden", "index", "inner", "kv", "latent", "layer", "lora", "mamba", "mlp", "moe", "norm", "pattern",
+    "rank", "share", "size", "sparse", "ssm", "state", "tie", "vocab", "width", "window",
+)  # fmt: skip
+
+
+class Config:
+    """A config.json that notes which keys were read.
+
+    Parameters
+    ----------
+    data : mapping
+        The parsed JSON object.
+    family : str
+        Its `model_type`, for messages.
+    defaults : mapping
+        What the family's own configuration class assumes when a key is absent.
+    names : mapping
+        Other spellings: canonical key to those that this family uses, in order of preference.
+    path : str
+        Where this section stands in the file, for messages.
+    """
+
+    def __init__(
+        self,
+        data: Mapping[str, Any],
+        *,
+        family: str,
+        defaults: Mapping[str, Any] | None = None,
+        names: Mapping[str, Iterable[str]] | None = None,
+        path: str = "",
+    ) -> None:
+        self.data = data
+        self.family = family
+        self.path = path
+        self.read: dict[str, Any] = {}
+        self._defaults = defaults or {}
+        self._names = names or {}
+
+    def spellings(self, key: str) -> list[str]:
+        """Spellings under which this family may hold a key."""
+        return [key, *self._names.get(key, ())]
+
+    def has(self, key: str) -> bool:
+        """Whether a key is there and not null."""
+        return any(self.data.get(spelling) is not None for spelling in self.spellings(key))
+
+    def value(self, key: str) -> Any:
+        """Value of a key, of its default, or None; the key counts as read."""
+        found = None
+        for spelling in self.spellings(key):
+            if spelling in self.data:
+                given = self.read[spelling] = self.data[spelling]
+                if found is None:
+                    found = given
+        if found is None and key in self._defaults:
+            found = self._defaults[key]
+        return found
+
+    def integer(self, key: str, *, low: int = 1, high: int = MAX_SIZE) -> int:
+        """Integer that must be there."""
+        value = self.optional(key, low=low, high=high)
+        if value is None:
+            raise self._missing(key)
+        return value
+
+    def optional(self, key: str, *, low: int = 0, high: int = MAX_SIZE) -> int | None:
+        """Integer, or None where the key is absent or null and the family has no default."""
+        value = self.value(key)
+        if value is None:
+            return None
+        return self._checked(key, value, low, high)
+
+    def number(self, key: str, *, low: float = 0.0, high: float = 1e6) -> float:
+        """Number that must be there."""
+        value = self.value(key)
+        if value is None:
+            raise self._missing(key)
+        if isinstance(value, bool) or not isinstance(value, int | float) or not low <= value <= high:
+            raise self.wrong(key, value, f"a number from {low:g} to {high:g}")
+        return float(value)
+
+    def flag(self, key: str) -> bool:
+        """True or false; must be there or have a default."""
+        value = self.value(key)
+        if value is None:
+            raise self._missing(key)
+        if not isinstance(value, bool):
+            raise self.wrong(key, value, "true or false")
+        return value
+
+    def text(self, key: str) -> str:
+        """Text that must be there."""
+        value = self.value(key)
+        if value is None:
+            raise self._missing(key)
+        if not isinstance(value, str):
+            raise self.wrong(key, value, "text")
+        return value
+
+    def integers(self, key: str, *, low: int = 0, high: int = MAX_SIZE, most: int = MAX_LAYERS) -> list[int]:
+        """List of integers that must be there."""
+        return [self._checked(key, value, low, high) for value in self._list(key, most)]
+
+    def texts(self, key: str, *, most: int = MAX_LAYERS) -> list[str]:
+        """List of texts that must be there."""
+        values = self._list(key, most)
+        for value in values:
+            if not isinstance(value, str):
+                raise self.wrong(key, value, "a list of text")
+        return values
+
+    def layers(self, key: str = "num_hidden_layers") -> int:
+        """Count of layers."""
+        return self.integer(key, high=MAX_LAYERS)
+
+    def section(self, key: str) -> Config:
+        """Nested object that must be there."""
+        value = self.value(key)
+        if value is None:
+            raise self._missing(key)
+        if not isinstance(value, dict):
+            raise self.wrong(key, value, "an object")
+        section = Config(value, family=self.family, path=f"{self.path}{key}.")
+        self.read[key] = section.read
+        return section
+
+    def ignore(self, *keys: str) -> None:
+        """Mark keys that this family is known not to use."""
+        for key in keys:
+            for spelling in self.spellings(key):
+                if spelling in self.data:
+                    self.read[spelling] = self.data[spelling]
+
+    def wrong(self, key: str, value: object, wanted: str) -> ConfigError:
+        """Error for a value that cannot be what the key means."""
+        return ConfigError(
+            f"{self.path}{key} is {_shown(value)}, which is not {wanted}.",
+            hint=f"Correct it in the {self.family} config.",
+        )
+
+    def refuse_unread(self) -> None:
+        """Refuse keys that were not read and look as if they changed a size."""
+        for key, value in self.data.items():
+            if key not in self.read and _looks_size_bearing(key, value):
+                raise UnsupportedArchitectureError(
+                    f"The {self.family} config has the unknown key {self.path}{key} = {_shown(value)}.",
+                    "It may change a size, so it is not passed over.",
+                    "docs/models.md says how to extend a family.",
+                )
+
+    def _checked(self, key: str, value: object, low: int, high: int) -> int:
+        if isinstance(value, float) and value.is_integer():
+            value = int(value)
+        if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
+            raise self.wrong(key, value, f"a whole number from {low:,} to {high:,}")
+        return value
+
+    def _list(self, key: str, most: int) -> list[Any]:
+        value = self.value(key)
+        if value is None:
+            raise self._missing(key)
+        if not isinstance(value, list) or len(value) > most:
+            raise self.wrong(key, value, f"a list of at most {most:,}")
+        return value
+
+    def _missing(self, key: str) -> ConfigError:
+        null = any(spelling in self.data for spelling in self.spellings(key))
+        spellings = " or ".join(f"{self.path}{spelling}" for spelling in self.spellings(key))
+        return ConfigError(
+            f"The {self.family} config has {'null for' if null else 'no'} {spellings}.",
+            "It decides a size, so it is not guessed.",
+            "Add it to the config.json.",
+        )
+
+
+def _shown(value: object) -> str:
+    text = repr(value)
+    return text if len(text) <= 60 else f"{text[:57]}..."
+
+
+def _looks_size_bearing(key: str, value: object) -> bool:
+    if key in _harmless() or key.startswith("_") or any(value is absent or value == absent for absent in _ABSENT):
+        return False
+    if isinstance(value, bool):
+        return any(word in key for word in _SIZE_WORDS)
+    if isinstance(value, int | float):
+        return True
+    if isinstance(value, str):
+        return any(word in key for word in ("pattern", "layer_type", "layers", "block_type"))
+    if isinstance(value, dict):
+        return any(_looks_size_bearing(inner, content) for inner, content in value.items())
+    return isinstance(value, list) and any(word in key for word in _SIZE_WORDS)
+
+
+@functools.cache
+def _harmless() -> frozenset[str]:
+    text = resources.files("batchline").joinpath("data", "harmless_keys.txt").read_text(encoding="utf-8")
+    return frozenset(word for line in text.splitlines() for word in line.partition("#")[0].split())

@@ -1,0 +1,338 @@
+"""What a layer is made of: weight matrices, and what it keeps of a sequence.
+
+Builders return plain records. `Weight` is one matrix (or vector) of a layer; `Cache` is what one layer stores of a
+sequence, as a function of the tokens seen. Equal ones are counted, not repeated.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, TypeAlias
+
+import numpy as np
+
+from batchline.errors import InputError
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from batchline import precision
+
+    Floats: TypeAlias = float | NDArray[np.float64]
+
+__all__ = ["Cache", "Layer", "Weight", "dense_ffn", "gqa", "mla", "moe_ffn", "norms", "vector"]
+
+
+@dataclass(frozen=True, slots=True)
+class Weight:
+    """Matrices of one shape and kind.
+
+    Parameters
+    ----------
+    module : str
+        Name in the checkpoint, without wrapper prefixes; `{}` stands for the layer: "layers.{}.self_attn.q_proj".
+    role : str
+        "embedding", "position", "head", "attention", "state", "index", "ffn", "expert", "shared_expert", "router",
+        "norm" or "other".
+    rows, columns : int
+        Outputs and inputs; a vector has one column [weight].
+    copies : int
+        Matrices of this shape in one layer [-].
+    active : float
+        Of these copies, how many multiply for one token [-].
+    shard : str
+        How tensor parallelism splits it: "tp" evenly, "kv" by KV heads (copied beyond their number), "vocab",
+        "expert" (whole experts, or each expert evenly) or "all" (each device has it whole).
+    linear : bool
+        Whether a quantiser converts it.
+    layers : int
+        Layers that hold it in this format [-].
+    number_format : str
+        Format that the checkpoint keeps it in.
+    """
+
+    module: str
+    role: str
+    rows: int
+    columns: int = 1
+    copies: int = 1
+    active: float = 1
+    shard: str = "tp"
+    linear: bool = True
+    layers: int = 1
+    number_format: str = "bf16"
+
+    @property
+    def params(self) -> int:
+        """All parameters of this kind in the model [parameter]."""
+        return self.rows * self.columns * self.copies * self.layers
+
+    @property
+    def active_params(self) -> float:
+        """Of these, those that multiply for one token [parameter]."""
+        return self.rows * self.columns * self.active * self.layers
+
+    def bytes_in(self, number_format: precision.NumberFormat) -> float:
+        """Bytes of all of them in a number format, scales included [B]."""
+        return number_format.matrix_bytes(self.rows, self.columns) * self.copies * self.layers
+
+
+@dataclass(frozen=True, slots=True)
+class Cache:
+    """What a layer keeps of a sequence of n tokens.
+
+    Entries stored: n // stride, at most `window`. Entries read for the next token: at most `read_limit` of these.
+
+    Parameters
+    ----------
+    kind : str
+        "kv", "latent", "index" (keys that only choose what is read) or "state" (does not grow).
+    elements : int
+        Of one entry [element].
+    rotary : int
+        Of these, the rotary part, which one layout keeps in bf16 [element].
+    stride : int
+        Tokens that share an entry [token].
+    window, read_limit : int or None
+        Most entries kept, most entries read in a step [entry].
+    state_bytes : int
+        Of a state, which is read and written in each step [B].
+    decode_flops, prefill_flops : float
+        For one token and one entry that it attends to [FLOP].
+    token_flops : float
+        For one token, whatever the context: updating and reading a state [FLOP].
+    heads : int
+        Heads by which tensor parallelism splits it; 1 means that each device has it whole [head].
+    layers : int
+        Layers that keep such a cache [-].
+    """
+
+    kind: str
+    elements: int = 0
+    rotary: int = 0
+    stride: int = 1
+    window: int | None = None
+    read_limit: int | None = None
+    state_bytes: int = 0
+    decode_flops: float = 0
+    prefill_flops: float = 0
+    token_flops: float = 0
+    heads: int = 1
+    layers: int = 1
+
+    def entry_bytes(self, kv_format: precision.KvFormat) -> float:
+        """Bytes of one entry in one layer [B]."""
+        if self.kind == "latent":
+            return kv_format.latent_bytes(self.elements - self.rotary, self.rotary)
+        if self.kind == "index":
+            return self.elements * kv_format.index_bits / 8
+        if kv_format.latent_only and self.elements:
+            raise InputError(
+                f"The KV layout {kv_format.name} is for multi-head latent attention, and this model has other layers.",
+                hint="Use --kv fp8.",
+            )
+        return self.elements * kv_format.bytes_per_element
+
+    def entries(self, n: Floats) -> Floats:
+        """Entries stored after n tokens, in one layer [entry]."""
+        count = n if self.stride == 1 else np.floor_divide(n, self.stride)
+        return count if self.window is None else np.minimum(count, self.window)
+
+    def entries_read(self, n: Floats) -> Floats:
+        """Entries read to decode one token at context n, in one layer [entry]."""
+        count = self.entries(n)
+        return count if self.read_limit is None else np.minimum(count, self.read_limit)
+
+    def prefill_entries(self, s: Floats) -> Floats:
+        """Entries that the tokens of a prompt of s tokens attend to, summed over its tokens, in one layer [entry]."""
+        limits = [limit for limit in (self.window, self.read_limit) if limit is not None]
+        growing = np.minimum(s, min(limits) * self.stride) if limits else s
+        full = growing if self.stride == 1 else np.floor_divide(growing, self.stride)
+        triangle = self.stride * full * (full - 1) / 2 + full * (growing - self.stride * full + 1)
+        return triangle + (s - growing) * min(limits) if limits else triangle
+
+
+@dataclass(frozen=True)
+class Layer:
+    """One layer: its weights and what it keeps of a sequence.
+
+    Parameters
+    ----------
+    weights : tuple of Weight
+        Its matrices and vectors.
+    caches : tuple of Cache
+        What it keeps.
+    """
+
+    weights: tuple[Weight, ...] = ()
+    caches: tuple[Cache, ...] = ()
+
+    def __add__(self, other: Layer) -> Layer:
+        return Layer(self.weights + other.weights, self.caches + other.caches)
+
+
+def vector(module: str, role: str, size: int, *, shard: str = "all", copies: int = 1, active: float = 1) -> Weight:
+    """Bias, norm or other vector that no quantiser touches."""
+    return Weight(module, role, size, 1, copies, active, shard, linear=False)
+
+
+def norms(hidden: int, *modules: str, bias: bool = False) -> Layer:
+    """Norms over the hidden width, each a gain (and a bias)."""
+    size = 2 * hidden if bias else hidden
+    return Layer(tuple(vector(module, "norm", size) for module in modules))
+
+
+def gqa(
+    hidden: int,
+    heads: int,
+    kv_heads: int,
+    head_dim: int,
+    *,
+    value_dim: int | None = None,
+    bias: bool = False,
+    out_bias: bool = False,
+    qk_norm: str | None = None,
+    window: int | None = None,
+    read_limit: int | None = None,
+    output_gate: bool = False,
+    has_value: bool = True,
+    stem: str = "layers.{}.self_attn",
+) -> Layer:
+    """Grouped-query attention: H query heads share K key and value heads; K = H is multi-head, K = 1 multi-query.
+
+    `qk_norm` is "head" (one gain per element of a head) or "full" (one per element of all heads). `has_value` false:
+    values are the keys before their norm, so there is no value projection, yet both are cached.
+    """
+    value_dim = head_dim if value_dim is None else value_dim
+    q_rows = heads * head_dim * (2 if output_gate else 1)
+    k_rows, v_rows, o_columns = kv_heads * head_dim, kv_heads * value_dim, heads * value_dim
+    weights = [
+        Weight(f"{stem}.q_proj", "attention", q_rows, hidden),
+        Weight(f"{stem}.k_proj", "attention", k_rows, hidden, shard="kv"),
+        *([Weight(f"{stem}.v_proj", "attention", v_rows, hidden, shard="kv")] if has_value else []),
+        Weight(f"{stem}.o_proj", "attention", hidden, o_columns),
+    ]
+    if bias:
+        weights.append(vector(f"{stem}.q_proj.bias", "attention", q_rows, shard="tp"))
+        weights.append(vector(f"{stem}.k_proj.bias", "attention", k_rows, shard="kv"))
+        weights.append(vector(f"{stem}.v_proj.bias", "attention", v_rows, shard="kv"))
+    if out_bias:
+        weights.append(vector(f"{stem}.o_proj.bias", "attention", hidden))
+    if qk_norm == "head":
+        weights += [vector(f"{stem}.q_norm", "norm", head_dim), vector(f"{stem}.k_norm", "norm", head_dim)]
+    elif qk_norm == "full":
+        weights.append(vector(f"{stem}.q_norm", "norm", heads * head_dim, shard="tp"))
+        weights.append(vector(f"{stem}.k_norm", "norm", k_rows, shard="kv"))
+    flops = 2 * heads * (head_dim + value_dim)  # scores, then values: a multiply and an add each
+    cache = Cache(
+        "kv",
+        kv_heads * (head_dim + value_dim),
+        window=window,
+        read_limit=read_limit,
+        decode_flops=flops,
+        prefill_flops=flops,
+        heads=kv_heads,
+    )
+    return Layer(tuple(weights), (cache,))
+
+
+def mla(
+    hidden: int,
+    heads: int,
+    *,
+    q_lora: int | None,
+    kv_lora: int,
+    nope: int,
+    rope: int,
+    value: int,
+    bias: bool = False,
+    read_limit: int | None = None,
+    output_gate: bool = False,
+    stem: str = "layers.{}.self_attn",
+) -> Layer:
+    """Multi-head latent attention: all heads share one latent and one rotary key per token [DeepSeek-V2, 2405.04434].
+
+    Decoding multiplies in the latent space (`kv_lora` + `rope` for scores, `kv_lora` for values); prefill widens
+    the latents into heads first, unless each token reads its own choice of them (`read_limit`).
+    """
+    q_rows = heads * (nope + rope)
+    if q_lora is None:
+        weights = [Weight(f"{stem}.q_proj", "attention", q_rows, hidden)]
+    else:
+        weights = [
+            Weight(f"{stem}.q_a_proj", "attention", q_lora, hidden, shard="all"),
+            vector(f"{stem}.q_a_layernorm", "norm", q_lora),
+            Weight(f"{stem}.q_b_proj", "attention", q_rows, q_lora),
+        ]
+    weights += [
+        Weight(f"{stem}.kv_a_proj_with_mqa", "attention", kv_lora + rope, hidden, shard="all"),
+        vector(f"{stem}.kv_a_layernorm", "norm", kv_lora),
+        Weight(f"{stem}.kv_b_proj", "attention", heads * (nope + value), kv_lora),
+        Weight(f"{stem}.o_proj", "attention", hidden, heads * value),
+    ]
+    if bias:
+        weights.append(vector(f"{stem}.q_a_proj.bias", "attention", q_lora or 0))
+        weights.append(vector(f"{stem}.kv_a_proj_with_mqa.bias", "attention", kv_lora + rope))
+        weights.append(vector(f"{stem}.o_proj.bias", "attention", hidden))
+    if output_gate:
+        weights.append(Weight(f"{stem}.g_proj", "attention", heads * value, hidden))
+    decode = 2 * heads * (kv_lora + rope + kv_lora)
+    prefill = 2 * heads * (nope + rope + value) if read_limit is None else decode
+    cache = Cache(
+        "latent", kv_lora + rope, rope, read_limit=read_limit, decode_flops=decode, prefill_flops=prefill, heads=1
+    )
+    return Layer(tuple(weights), (cache,))
+
+
+def dense_ffn(
+    hidden: int,
+    width: int,
+    *,
+    gated: bool = True,
+    bias: bool = False,
+    role: str = "ffn",
+    stem: str = "layers.{}.mlp",
+    names: tuple[str, str, str] = ("gate_proj", "up_proj", "down_proj"),
+) -> Layer:
+    """Feed-forward block: two matrices, or three with a gate."""
+    gate, up, down = names
+    weights = [Weight(f"{stem}.{gate}", role, width, hidden)] if gated else []
+    weights += [Weight(f"{stem}.{up}", role, width, hidden), Weight(f"{stem}.{down}", role, hidden, width)]
+    if bias:
+        weights += [vector(f"{stem}.{up}.bias", role, width * (2 if gated else 1), shard="tp")]
+        weights += [vector(f"{stem}.{down}.bias", role, hidden)]
+    return Layer(tuple(weights))
+
+
+def moe_ffn(
+    hidden: int,
+    width: int,
+    experts: int,
+    per_token: int,
+    *,
+    gated: bool = True,
+    bias: bool = False,
+    router: str | None = "gate",
+    router_bias: bool = False,
+    stem: str = "layers.{}.mlp",
+    names: tuple[str, str, str] = ("gate_proj", "up_proj", "down_proj"),
+) -> Layer:
+    """Mixture of experts: a router sends each token to `per_token` of `experts` feed-forward blocks."""
+    gate, up, down = names
+    experts_stem = f"{stem}.experts.0"
+    shapes = [(gate, width, hidden)] if gated else []
+    shapes += [(up, width, hidden), (down, hidden, width)]
+    weights = [
+        Weight(f"{experts_stem}.{name}", "expert", rows, columns, experts, per_token, "expert")
+        for name, rows, columns in shapes
+    ]
+    if bias:
+        weights += [
+            vector(f"{experts_stem}.{name}.bias", "expert", rows, shard="expert", copies=experts, active=per_token)
+            for name, rows, _ in shapes
+        ]
+    if router is not None:
+        weights.append(Weight(f"{stem}.{router}", "router", experts, hidden, shard="all", linear=False))
+    if router_bias:
+        weights.append(vector(f"{stem}.{router}.bias", "router", experts))
+    return Layer(tuple(weights))
