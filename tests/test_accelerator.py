@@ -474,7 +474,7 @@ def test_entries_are_shared_frozen_hashable_and_travel_to_other_processes():
     entry = Accelerator.load("h100")
     assert Accelerator.load("H100 SXM") is entry
     assert len({entry, Accelerator.load("h200")}) == 2
-    assert pickle.loads(pickle.dumps(entry)) == entry  # noqa: S301 - our own bytes
+    assert pickle.loads(pickle.dumps(entry)) == entry
     with pytest.raises(AttributeError):
         entry.memory = 1
 

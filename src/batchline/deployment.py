@@ -1,4 +1,4 @@
-"""A model on accelerators: what each device holds and reads, how many sequences fit, and the article's numbers for the whole.
+"""A model on accelerators: what each device holds and reads, how many sequences fit.
 
 The article's formulas speak of one machine with one bandwidth. A deployment of G = TP x PP x DP devices becomes that
 machine by counting the bytes that all its devices really read, copies included: `bandwidth` and `flops` are G times
@@ -8,20 +8,22 @@ counted as often as it is read. A batch of B runs as PP micro-batches that pass 
 
 from __future__ import annotations
 
+import contextlib
 import math
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
-from batchline import precision, roofline
+from batchline import precision, price, roofline
 from batchline.accelerator import Accelerator
 from batchline.architecture import Architecture
-from batchline.errors import DoesNotFitError, InputError
-from batchline.units import format_bytes
+from batchline.errors import DoesNotFitError, InputError, MissingFactError, UnknownNameError
+from batchline.units import format_bytes, parse_devices
 
 if TYPE_CHECKING:
+    from batchline.price import Price
     from batchline.roofline import Floats
 
 __all__ = ["Deployment", "capacity_batch", "kv_shards"]
@@ -80,7 +82,7 @@ def capacity_batch(memory: Floats, utilization: Floats, weight_bytes: Floats, st
     191
     """
     free = np.maximum(0.0, np.asarray(memory * utilization - weight_bytes, dtype=float))
-    with np.errstate(divide="ignore", invalid="ignore"):
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         room = np.where(np.asarray(stored_bytes) > 0, np.floor(free / stored_bytes), np.inf)
     return float(room) if room.ndim == 0 else room
 
@@ -105,8 +107,8 @@ class Deployment:
         Tensor, pipeline and attention-data parallel degrees; tp None takes what the others leave of `count`.
     ep : int
         Expert-parallel degree: over how many devices whole experts are spread.
-    usd_per_device_hour : float or None
-        Price of one device [USD/h]; None when it is not known.
+    price : Price or None
+        What one device costs; None when it is not known.
     memory_utilization : float
         Share of a device's memory that the server takes [-].
     reserved_bytes : float
@@ -127,7 +129,7 @@ class Deployment:
     pp: int = 1
     dp: int = 1
     ep: int = 1
-    usd_per_device_hour: float | None = None
+    price: Price | None = None
     memory_utilization: float = MEMORY_UTILIZATION
     reserved_bytes: float = 0.0
 
@@ -166,7 +168,7 @@ class Deployment:
     @property
     def weights_name(self) -> str:
         """Number format of the weights, also when it is the checkpoint's own."""
-        return self.weights or self.architecture.weights_name
+        return self.weights or self.architecture.weight_format
 
     @property
     def title(self) -> str:
@@ -198,8 +200,8 @@ class Deployment:
 
     @property
     def usd_per_hour(self) -> float | None:
-        """Price of all devices [USD/h], or None."""
-        return None if self.usd_per_device_hour is None else self.count * self.usd_per_device_hour
+        """Median price of all devices [USD/h], or None."""
+        return None if self.price is None else self.count * self.price.median
 
     @cached_property
     def _step_bytes(self) -> tuple[float, float]:
@@ -222,7 +224,7 @@ class Deployment:
         shared, routed = self._step_bytes
         read = shared * self.dp * self.pp
         if routed == 0:
-            return read + 0.0 * batch
+            return read if np.ndim(batch) == 0 else np.full(np.shape(batch), read)
         arch = self.architecture
         coverage = roofline.expert_coverage(batch / self.pp, arch.experts, arch.experts_per_token)
         return read + routed * self.pp * coverage
@@ -273,7 +275,7 @@ class Deployment:
     def kv_bytes_available(self) -> float:
         """Memory that one device has for KV cache [B]; negative when the weights do not fit."""
         return (
-            self.accelerator.usable_memory * self.memory_utilization
+            self.accelerator.usable_memory() * self.memory_utilization
             - self.reserved_bytes
             - self.weight_bytes_per_device
         )
@@ -292,7 +294,7 @@ class Deployment:
             Whole sequences [sequence].
         """
         per_rank = capacity_batch(
-            self.accelerator.usable_memory,
+            self.accelerator.usable_memory(),
             self.memory_utilization,
             self.weight_bytes_per_device + self.reserved_bytes,
             self.stored_bytes_per_device(context),
@@ -323,7 +325,7 @@ class Deployment:
             f"{format_bytes(missing)} are missing on each device "
             f"(weights {format_bytes(self.weight_bytes_per_device)}, one sequence of {context:,.0f} tokens "
             f"{format_bytes(float(self.stored_bytes_per_device(context)))}, "
-            f"{self.memory_utilization:.0%} of {format_bytes(self.accelerator.usable_memory)} usable).",
+            f"{self.memory_utilization:.0%} of {format_bytes(self.accelerator.usable_memory())} usable).",
             "",
             f"{hint} Or use a smaller format (--weights, --kv) or a shorter context.",
             missing_bytes=float(missing),
@@ -356,7 +358,14 @@ class Deployment:
         return None
 
     @classmethod
-    def of(cls, model: str | Architecture, on: str | Accelerator, **options: object) -> Self:
+    def of(
+        cls,
+        model: str | Architecture,
+        on: str | Accelerator,
+        *,
+        usd_per_device_hour: float | None = None,
+        **options: Any,
+    ) -> Self:
         """Name a deployment as on the command line.
 
         Parameters
@@ -365,27 +374,31 @@ class Deployment:
             Catalogue name, path, or an architecture.
         on : str or Accelerator
             Like "4xh100", or an accelerator.
+        usd_per_device_hour : float, optional
+            Price of one device [USD/h]; by default the catalogue's, if it has one.
         **options
             As of `Deployment`.
 
         Returns
         -------
         Deployment
-            With the median price of the catalogue unless another is given.
+            Ready for `batchline.sweep.curve`.
 
         Examples
         --------
         >>> d = Deployment.of("llama-3.1-70b", "4xh100", weights="fp8")
         >>> d.count, d.tp, d.architecture.name
-        (4, 4, 'Llama-3.1-70B')
+        (4, 4, 'llama-3.1-70b')
         """
-        from batchline import price, units  # noqa: PLC0415  (the class itself needs neither)
-
         architecture = model if isinstance(model, Architecture) else Architecture.load(model)
         if isinstance(on, str):
-            count, name = units.parse_devices(on)
+            count, name = parse_devices(on)
             options.setdefault("count", count)
             on = Accelerator.load(name)
-        if options.get("usd_per_device_hour") is None:
-            options["usd_per_device_hour"] = price.median_or_none(on.name)
-        return cls(architecture=architecture, accelerator=on, **options)  # type: ignore[arg-type]
+        if usd_per_device_hour is not None:
+            options["price"] = price.given(usd_per_device_hour)
+        elif "price" not in options:
+            # What nobody quotes has no cost: the answer then speaks of time alone.
+            with contextlib.suppress(MissingFactError, UnknownNameError):
+                options["price"] = price.load(on.name)
+        return cls(architecture=architecture, accelerator=on, **options)

@@ -104,7 +104,7 @@ def steps(deployment: Deployment, context: Floats, batch: Floats, reading: str) 
         raise UnknownNameError("reading", reading, _STEP)
     batch = np.atleast_1d(np.asarray(batch, dtype=float))
     compute = roofline.t_compute(batch, deployment.architecture.active_params, deployment.flops)
-    weights = roofline.t_weights(deployment.step_weight_bytes(batch), deployment.bandwidth) + 0.0 * batch
+    weights = roofline.t_weights(deployment.step_weight_bytes(batch), deployment.bandwidth)
     # Windows, top-k attention and states read something else than L x kv, so what a sequence reads stands for the product.
     kv = roofline.t_kv(batch, 1.0, deployment.kv_read_bytes(context), deployment.bandwidth)
     step = np.asarray(_STEP[reading](compute, weights, kv))

@@ -20,7 +20,23 @@ if TYPE_CHECKING:
 
     Floats: TypeAlias = float | NDArray[np.float64]
 
-__all__ = ["Cache", "Layer", "Weight", "dense_ffn", "gqa", "mla", "moe_ffn", "norms", "vector"]
+__all__ = [
+    "Cache",
+    "Layer",
+    "Weight",
+    "delta_attention",
+    "dense_ffn",
+    "gated_delta_net",
+    "gqa",
+    "indexer",
+    "lightning",
+    "mamba1",
+    "mamba2",
+    "mla",
+    "moe_ffn",
+    "norms",
+    "vector",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -336,3 +352,174 @@ def moe_ffn(
     if router_bias:
         weights.append(vector(f"{stem}.{router}.bias", "router", experts))
     return Layer(tuple(weights))
+
+
+def indexer(hidden: int, q_lora: int, heads: int, dim: int, *, stem: str = "layers.{}.self_attn.indexer") -> Layer:
+    """Index of DeepSeek sparse attention: one small key per token chooses the latents that are read [DeepSeek-V3.2]."""
+    weights = (
+        Weight(f"{stem}.wq_b", "index", heads * dim, q_lora, shard="all"),
+        Weight(f"{stem}.wk", "index", dim, hidden, shard="all"),
+        vector(f"{stem}.k_norm", "norm", 2 * dim),
+        Weight(f"{stem}.weights_proj", "index", heads, hidden, shard="all", linear=False),
+    )
+    flops = 2 * heads * dim
+    return Layer(weights, (Cache("index", dim, decode_flops=flops, prefill_flops=flops),))
+
+
+def gated_delta_net(
+    hidden: int,
+    key_heads: int,
+    value_heads: int,
+    key_dim: int,
+    value_dim: int,
+    conv: int,
+    *,
+    state_width: int = 4,
+    fused: bool = False,
+    stem: str = "layers.{}.linear_attn",
+) -> Layer:
+    """Gated delta net: a state of key x value elements per value head, and a short convolution [arXiv 2412.06464]."""
+    keys, values = key_heads * key_dim, value_heads * value_dim
+    channels = 2 * keys + values
+    parts = (
+        [("in_proj_qkvz", channels + values, True), ("in_proj_ba", 2 * value_heads, True)]
+        if fused
+        else [
+            ("in_proj_qkv", channels, True),
+            ("in_proj_z", values, True),
+            ("in_proj_b", value_heads, False),
+            ("in_proj_a", value_heads, False),
+        ]
+    )
+    weights = (
+        *(Weight(f"{stem}.{name}", "state", rows, hidden, linear=linear) for name, rows, linear in parts),
+        vector(f"{stem}.conv1d", "state", channels * conv, shard="tp"),
+        vector(f"{stem}.dt_bias", "state", value_heads, shard="tp"),
+        vector(f"{stem}.A_log", "state", value_heads, shard="tp"),
+        vector(f"{stem}.norm", "norm", value_dim),
+        Weight(f"{stem}.out_proj", "state", hidden, values),
+    )
+    elements = value_heads * key_dim * value_dim
+    return Layer(weights, (_state(elements, channels * (conv - 1), 7, value_heads, state_width),))
+
+
+def delta_attention(
+    hidden: int, heads: int, dim: int, conv: int, *, full_gate: bool = False, stem: str = "layers.{}.self_attn"
+) -> Layer:
+    """Kimi delta attention: a gated delta net whose decay is a vector per head [arXiv 2510.26692].
+
+    The output gate has low rank (hidden -> dim -> heads x dim), or is a full matrix (`full_gate`).
+    """
+    width = heads * dim
+    gate = (
+        [Weight(f"{stem}.g_proj", "state", width, hidden)]
+        if full_gate
+        else [
+            Weight(f"{stem}.g_a_proj", "state", dim, hidden, shard="all"),
+            Weight(f"{stem}.g_b_proj", "state", width, dim),
+        ]
+    )
+    weights = (
+        *(Weight(f"{stem}.{name}_proj", "state", width, hidden) for name in ("q", "k", "v")),
+        *(vector(f"{stem}.{name}_conv1d", "state", width * conv, shard="tp") for name in ("q", "k", "v")),
+        Weight(f"{stem}.b_proj", "state", heads, hidden, linear=False),
+        Weight(f"{stem}.f_a_proj", "state", dim, hidden, shard="all"),
+        Weight(f"{stem}.f_b_proj", "state", width, dim),
+        vector(f"{stem}.dt_bias", "state", width, shard="tp"),
+        vector(f"{stem}.A_log", "state", heads, shard="tp"),
+        *gate,
+        vector(f"{stem}.o_norm", "norm", dim),
+        Weight(f"{stem}.o_proj", "state", hidden, width),
+    )
+    return Layer(weights, (_state(heads * dim * dim, 3 * width * (conv - 1), 7, heads),))
+
+
+def mamba2(
+    hidden: int,
+    heads: int,
+    head_dim: int,
+    state: int,
+    groups: int,
+    conv: int,
+    *,
+    bias: bool = False,
+    conv_bias: bool = True,
+    state_width: int = 4,
+    stem: str = "layers.{}.mixer",
+) -> Layer:
+    """Mamba-2: a state of head_dim x state elements per head, and a short convolution [arXiv 2405.21060]."""
+    inner, channels = heads * head_dim, heads * head_dim + 2 * groups * state
+    rows = inner + channels + heads
+    weights = [
+        Weight(f"{stem}.in_proj", "state", rows, hidden),
+        vector(f"{stem}.conv1d", "state", channels * (conv + (1 if conv_bias else 0)), shard="tp"),
+        vector(f"{stem}.dt_bias", "state", heads, shard="tp"),
+        vector(f"{stem}.A_log", "state", heads, shard="tp"),
+        vector(f"{stem}.D", "state", heads, shard="tp"),
+        vector(f"{stem}.norm", "norm", inner, shard="tp"),
+        Weight(f"{stem}.out_proj", "state", hidden, inner),
+    ]
+    if bias:
+        weights.append(vector(f"{stem}.in_proj.bias", "state", rows, shard="tp"))
+        weights.append(vector(f"{stem}.out_proj.bias", "state", hidden))
+    return Layer(tuple(weights), (_state(inner * state, channels * (conv - 1), 5, heads, state_width),))
+
+
+def mamba1(
+    hidden: int,
+    inner: int,
+    state: int,
+    rank: int,
+    conv: int,
+    *,
+    bias: bool = False,
+    conv_bias: bool = True,
+    inner_norms: bool = True,
+    stem: str = "layers.{}.mamba",
+) -> Layer:
+    """Mamba: a state of `state` elements per channel, and a short convolution [arXiv 2312.00752].
+
+    The convolution keeps all `conv` columns, as the reference cache does.
+    """
+    weights = [
+        Weight(f"{stem}.in_proj", "state", 2 * inner, hidden),
+        vector(f"{stem}.conv1d", "state", inner * (conv + (1 if conv_bias else 0)), shard="tp"),
+        Weight(f"{stem}.x_proj", "state", rank + 2 * state, inner),
+        Weight(f"{stem}.dt_proj", "state", inner, rank),
+        vector(f"{stem}.dt_proj.bias", "state", inner, shard="tp"),
+        vector(f"{stem}.A_log", "state", inner * state, shard="tp"),
+        vector(f"{stem}.D", "state", inner, shard="tp"),
+        Weight(f"{stem}.out_proj", "state", hidden, inner),
+    ]
+    if inner_norms:
+        weights.append(vector(f"{stem}.dt_b_c_layernorm", "norm", rank + 2 * state))
+    if bias:
+        weights.append(vector(f"{stem}.in_proj.bias", "state", 2 * inner, shard="tp"))
+        weights.append(vector(f"{stem}.out_proj.bias", "state", hidden))
+    return Layer(tuple(weights), (_state(inner * state, inner * conv, 6, 1),))
+
+
+def lightning(hidden: int, heads: int, head_dim: int, *, stem: str = "layers.{}.self_attn") -> Layer:
+    """Lightning attention: linear attention with a fixed decay; a state of head_dim x head_dim per head [2401.04658]."""
+    width = heads * head_dim
+    weights = (
+        Weight(f"{stem}.qkv_proj", "state", 3 * width, hidden),
+        Weight(f"{stem}.output_gate", "state", width, hidden),
+        Weight(f"{stem}.out_proj", "state", hidden, width),
+        vector(f"{stem}.norm", "norm", width, shard="tp"),
+    )
+    return Layer(weights, (_state(width * head_dim, 0, 5, heads),))
+
+
+def _state(elements: int, conv_elements: int, flops_per_element: int, heads: int, width: int = 4) -> Cache:
+    """State of `elements` in float32 (or `width` bytes), with the last inputs of a convolution in bf16.
+
+    FLOPs per element and token: decay 1, add an outer product 2 (Mamba 1 and 2 scale it first), read 2; the delta
+    rule reads once more before it writes.
+    """
+    return Cache(
+        "state",
+        state_bytes=elements * width + conv_elements * 2,
+        token_flops=elements * flops_per_element,
+        heads=heads,
+    )

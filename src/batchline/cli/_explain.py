@@ -52,7 +52,7 @@ def _formulas(curve: Curve) -> list[str]:
         )
     lines += [
         f"  capacity  = (share of memory - weights) / KV of a sequence  = ({d.memory_utilization:.0%} x "
-        f"{format_bytes(d.accelerator.usable_memory)} - {format_bytes(d.weight_bytes_per_device)}) / "
+        f"{format_bytes(d.accelerator.usable_memory())} - {format_bytes(d.weight_bytes_per_device)}) / "
         f"{format_bytes(float(d.stored_bytes_per_device(curve.context)))} a device"
         f"{f' x dp {d.dp}' if d.dp > 1 else ''}  = {curve.capacity_batch:,.0f} sequences",
         f"  latency floor = W(1) / BW  = {format_time(curve.latency_floor)}",
@@ -77,11 +77,13 @@ def _sources(curve: Curve) -> list[str]:
         "Inputs and where they are from:",
         f"  {arch.name}: {format_count(arch.total_params)} parameters, {format_count(arch.active_params)} active without the input embedding; "
         f"{arch.source} ({arch.date})",
-        f"  {device.name}: {format_bytes(device.usable_memory)} usable, {format_bytes(device.bandwidth)}/s, "
+        f"  {device.name}: {format_bytes(device.usable_memory())} usable, {format_bytes(device.bandwidth)}/s, "
         f"{device.flops_for(d.math) / 1e12:,.0f} dense TFLOPS in {d.math}; {device.source} ({device.date})",
     ]
-    if d.price_source:
-        lines.append(f"  price: ${d.usd_per_device_hour:,.2f} per device and hour; {d.price_source}")
+    if d.price is not None:
+        lines.append(
+            f"  price: ${d.price.median:,.2f} per device and hour, {d.price.describe()}; {'; '.join(d.price.sources)}"
+        )
     lines += [
         f"  share of memory used: {d.memory_utilization:.0%}, the default of vLLM until 0.12",
         "  bound: the article and Pope's lecture; serial: jax-ml/scaling-book, inference chapter; docs/article.md takes them apart.",

@@ -106,7 +106,7 @@ def accelerator_of(name: str, bandwidth: float | None, flops: float | None, memo
                 "Give --bandwidth, --flops and --memory, like --bandwidth 3.35TB/s --flops 989TFLOPS --memory 80GB.",
             )
         return Accelerator.custom(bandwidth=bandwidth, flops=flops, memory=memory)
-    return Accelerator.load(name).with_figures(bandwidth=bandwidth, flops=flops, memory=memory)
+    return Accelerator.load(name).override(bandwidth=bandwidth, flops=flops, memory=memory)
 
 
 def deployment_of(model: str, options: dict[str, Any]) -> Deployment:
@@ -115,6 +115,6 @@ def deployment_of(model: str, options: dict[str, Any]) -> Deployment:
 
     count, name = units.parse_devices(options.pop("on"))
     accelerator = accelerator_of(name, *(options.pop(key) for key in ("bandwidth", "flops", "memory")))
-    price = options.pop("price")
+    usd_per_device_hour = options.pop("price")
     named = {key: options.pop(key) for key in ("weights", "kv", "tp", "pp", "dp", "ep")}
-    return Deployment.of(model, accelerator, count=count, usd_per_device_hour=price, **named)
+    return Deployment.of(model, accelerator, count=count, usd_per_device_hour=usd_per_device_hour, **named)

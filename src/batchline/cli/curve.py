@@ -104,8 +104,10 @@ def _warn(deployment: Deployment, curve: Curve) -> None:
     longest = deployment.architecture.max_context
     if longest and curve.context > longest:
         _output.warn(f"context {curve.context:,} is beyond the model's maximum of {longest:,} tokens.")
-    if deployment.usd_per_hour is None:
+    if deployment.price is None:
         _output.warn(f"no price is known for {deployment.accelerator.name}: no costs. Give --price.")
+    elif stale := deployment.price.stale_warning():
+        _output.warn(stale)
 
 
 def _plot(curve: Curve, options: dict[str, Any]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 import click
@@ -51,9 +52,10 @@ def accelerators(search: str | None, as_json: bool, as_csv: bool) -> None:
     """Accelerators: memory, bandwidth, dense rates, price."""
     from batchline import accelerator, price
 
+    quoted = set(price.names())
     records: list[dict[str, Any]] = []
-    for name in accelerator.names():
-        device = accelerator.Accelerator.load(name)
+    for device in accelerator.catalogue():
+        name = device.name
         if not _matches(search, name, device.vendor, device.generation or ""):
             continue
         rates = {f"{fmt}_flops": device.flops.get(fmt) for fmt in ("bf16", "fp8", "int8", "fp4")}
@@ -64,7 +66,7 @@ def accelerators(search: str | None, as_json: bool, as_csv: bool) -> None:
                 "memory_bytes": device.memory,
                 "bandwidth": device.bandwidth,
                 **rates,
-                "usd_per_device_hour": price.median_or_none(name),
+                "usd_per_device_hour": price.load(name).median if name in quoted else None,
                 "source": device.source,
                 "date": device.date,
             }
@@ -99,21 +101,13 @@ def prices(search: str | None, as_json: bool, as_csv: bool) -> None:
     """Rental prices with their dates and sources."""
     from batchline import price
 
-    records = [row for row in price.quotes() if _matches(search, row["accelerator"], row["provider"])]
+    found = [quote for quote in price.quotes() if _matches(search, quote.accelerator, quote.provider)]
     if as_json or as_csv:
-        (_output.print_json if as_json else _output.print_csv)(records)
+        (_output.print_json if as_json else _output.print_csv)([dataclasses.asdict(quote) for quote in found])
         return
-    columns = [
-        ("accelerator", "left"),
-        ("provider", "left"),
-        ("$/device-h", "right"),
-        ("date", "left"),
-        ("source", "left"),
-    ]
-    cells = [
-        (row["accelerator"], row["provider"], f"{row['usd_per_device_hour']:.2f}", str(row["date"]), row["source"])
-        for row in records
-    ]
+    columns = [(name, "left") for name in ("accelerator", "provider")] + [("$/device-h", "right")]
+    columns += [(name, "left") for name in ("date", "source")]
+    cells = [(q.accelerator, f"{q.provider} {q.offer}", f"{q.usd_per_hour:.2f}", q.date, q.source) for q in found]
     _output.console().print(_output.table(columns, cells))
 
 

@@ -82,7 +82,7 @@ def _model_record(
         "active_params_with_embedding": model.active_params_with_embedding,
         "experts": model.experts,
         "experts_per_token": model.experts_per_token,
-        "weights": weights or model.weights_name,
+        "weights": weights or model.weight_format,
         "weight_bytes": model.weight_bytes(weights),
         "step_weight_bytes": shared + routed,
         "kv": kv,

@@ -175,6 +175,7 @@ def _serving(
         duration_s=duration,
         completed=len(requests),
         failed=failed,
+        spread=float(np.std(tpots) / np.mean(tpots)) if tpots else None,
         tokens_per_chunk=streams.tokens_per_chunk(requests),
         client_output_tokens=_mean(facts, "counted"),
         server_output_tokens=_mean(facts, "usage"),

@@ -134,6 +134,7 @@ def _point(benchmark: _Benchmark, file: str, number: int, version: str) -> Measu
         duration_s=benchmark.duration,
         completed=len(requests),
         failed=len(benchmark.requests.errored),
+        spread=float(np.std(tpots) / np.mean(tpots)) if tpots else None,
         tokens_per_chunk=_chunk(requests),
         cached_share=cached / (isl * len(requests)) if isl else None,
         mean_concurrency=streams.mean_in_flight(seen),

@@ -67,7 +67,7 @@ class MeasuredPoint:
     samples : int or None
         Steps or repeats behind `t_step_s` [-].
     spread : float or None
-        Relative standard deviation of them [-].
+        Relative standard deviation of them, or of the requests' TPOT [-].
     tokens_per_chunk : float or None
         Output tokens in one stream event [token].
     client_output_tokens, server_output_tokens : float or None

@@ -36,6 +36,7 @@ class _Result(Foreign):
     median_ttft_ms: NonNegativeFloat
     mean_tpot_ms: NonNegativeFloat
     median_tpot_ms: NonNegativeFloat
+    std_tpot_ms: NonNegativeFloat | None = None
     mean_itl_ms: NonNegativeFloat
     median_itl_ms: NonNegativeFloat
     accept_length: float | None = None
@@ -89,6 +90,7 @@ def _point(result: _Result, file: str, number: int) -> MeasuredPoint:
         output_tokens_per_s=result.output_throughput or None,
         duration_s=result.duration,
         completed=result.completed,
+        spread=result.std_tpot_ms / result.mean_tpot_ms if result.std_tpot_ms and result.mean_tpot_ms else None,
         tokens_per_chunk=chunk,
         client_output_tokens=None
         if result.total_retokenized is None

@@ -36,6 +36,7 @@ class _Result(Foreign):
     median_ttft_ms: NonNegativeFloat
     mean_tpot_ms: NonNegativeFloat
     median_tpot_ms: NonNegativeFloat
+    std_tpot_ms: NonNegativeFloat | None = None
     mean_itl_ms: NonNegativeFloat
     median_itl_ms: NonNegativeFloat
     input_lens: list[float] | None = None
@@ -176,6 +177,7 @@ def _serving(result: _Result, requests: list[streams.Stream], file: str, where: 
         duration_s=result.duration,
         completed=result.completed,
         failed=result.failed,
+        spread=result.std_tpot_ms / result.mean_tpot_ms if result.std_tpot_ms and result.mean_tpot_ms else None,
         tokens_per_chunk=chunk,
         mean_concurrency=streams.mean_in_flight(requests),
         full_share=streams.full_share(requests, result.max_concurrency)
