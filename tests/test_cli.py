@@ -1,0 +1,179 @@
+"""The command line as a person types it."""
+
+import csv
+import io
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+from click.testing import CliRunner
+
+from batchline.cli import cli
+from batchline.errors import BatchlineError
+
+
+def run(*args, expect=0):
+    """Run in this process; errors of ours count as exit code 2, as `main` makes them."""
+    result = CliRunner().invoke(cli, list(args), catch_exceptions=True)
+    if isinstance(result.exception, BatchlineError):
+        assert expect == 2, str(result.exception)
+        return str(result.exception)
+    assert result.exit_code == expect, result.output
+    return result.stdout
+
+
+def process(*args, **env):
+    command = [sys.executable, "-m", "batchline", *args]
+    return subprocess.run(command, capture_output=True, text=True, check=False, env={**os.environ, **env})
+
+
+def test_the_first_answer():
+    said = run("curve", "llama-3.1-70b", "--on", "4xh100", "--context", "8k")
+    assert "Run a batch of" in said
+    assert "$/Mtok" in said
+    assert "Never below" in said
+
+
+def test_json_carries_every_promised_key():
+    said = json.loads(run("curve", "llama-3.1-70b", "--on", "4xh100", "--context", "8k", "--json"))
+    assert said["points"][0]["batch"] == 1
+    assert said["latency_floor_s"] > 0
+    assert said["optimum"]["batch"] <= said["capacity_batch"]
+
+
+def test_csv_reads_back():
+    said = run("curve", "llama-3.1-8b", "--on", "h100", "--batch", "1,2,4..64", "--csv")
+    rows = list(csv.DictReader(io.StringIO(said)))
+    assert [int(row["batch"]) for row in rows] == [1, 2, 4, 8, 16, 32, 64]
+
+
+def test_limits_are_kept_and_named():
+    said = run("curve", "llama-3.1-70b", "--on", "2xh200", "--weights", "fp8", "--step-limit", "20ms", "--json")
+    best = json.loads(said)["optimum"]
+    assert best["t_step_s"] <= 0.02
+    assert best["binds"] == "step_limit"
+    user = json.loads(
+        run("curve", "llama-3.1-70b", "--on", "2xh200", "--weights", "fp8", "--tokens-per-user", "50", "--json")
+    )
+    assert user["optimum"] == best
+
+
+def test_explain_prints_formulas_and_sources():
+    said = run("curve", "llama-3.1-70b", "--on", "4xh100", "--explain")
+    for part in ("t_compute = 2 B N_a / F", "t_weights = W / BW", "t_kv", "cost", "knee B*", "where they are from"):
+        assert part in said
+
+
+def test_an_accelerator_of_ones_own(tmp_path):
+    given = ("--bandwidth", "3.35TB/s", "--flops", "989TFLOPS", "--memory", "80GB", "--price", "$2/h")
+    said = json.loads(run("curve", "llama-3.1-8b", "--on", "2xcustom", *given, "--json"))
+    assert said["usd_per_hour"] == 4.0
+    assert "three figures" in run("curve", "llama-3.1-8b", "--on", "custom", "--memory", "80GB", expect=2)
+
+
+@pytest.mark.parametrize(
+    ("args", "parts"),
+    [
+        (("curve", "lama-3.1-70b", "--on", "h100"), ("lama-3.1-70b", "llama-3.1-70b")),
+        (("curve", "llama-3.1-8b", "--on", "h1000"), ("h1000", "h100")),
+        (("curve", "llama-3.1-405b", "--on", "h100"), ("does not fit", "missing", "would hold it")),
+        (("curve", "llama-3.1-8b", "--on", "h100", "--batch", "0"), ("--batch", "1 or more")),
+        (("curve", "llama-3.1-8b", "--on", "h100", "--batch", "-4"), ("--batch", "1 or more")),
+        (("curve", "llama-3.1-8b", "--on", "h100", "--context", "8 apples"), ("--context", "apples")),
+        (("curve", "llama-3.1-8b", "--on", "h100", "--price", "free"), ("--price", "free")),
+        (("curve", "llama-3.1-8b", "--on", "h100", "--weights", "fp7"), ("fp7",)),
+        (("curve", "llama-3.1-8b", "--on", "h100", "--step-limit", "1us"), ("one sequence alone takes",)),
+        (("curve", "llama-3.1-8b", "--on", "3xh100"), ("does not divide",)),
+        (("curve", "./no/such/config.json", "--on", "h100"), ("no/such/config.json",)),
+        (("show", "h10"), ("h10", "h100")),
+        (("cruve", "llama-3.1-8b"), ("cruve", "curve")),
+    ],
+)
+def test_bad_input_is_one_paragraph(args, parts):
+    said = run(*args, expect=2)
+    assert "\n" not in said.strip()
+    for part in parts:
+        assert part in said
+
+
+def test_files_that_are_no_config(tmp_path):
+    text = tmp_path / "config.json"
+    for content, part in (
+        ("not json", "JSON"),
+        ("[1, 2]", "config"),
+        ("{}", "model_type"),
+        ('{"model_type": "zzz"}', "zzz"),
+    ):
+        text.write_text(content)
+        assert part in run("curve", str(text), "--on", "h100", expect=2)
+    text.write_bytes(b"\xff\xfe\x00binary")
+    assert "config.json" in run("curve", str(text), "--on", "h100", expect=2)
+
+
+def test_beyond_the_models_context_is_warned_not_refused():
+    result = CliRunner().invoke(cli, ["curve", "llama-3.1-8b", "--on", "8xh200", "--context", "1M"])
+    assert result.exit_code == 0
+    assert "beyond the model's maximum" in result.stderr
+    assert "Warning" not in result.stdout
+
+
+def test_a_real_process_exits_with_2_and_no_traceback():
+    done = process("curve", "lama", "--on", "h100")
+    assert done.returncode == 2
+    assert "Traceback" not in done.stderr
+    assert done.stderr.startswith("Error:")
+    assert not done.stdout
+    assert process("--version").stdout.startswith("batchline ")
+
+
+def test_no_colour_in_pipes_nor_when_unwanted():
+    done = process("curve", "llama-3.1-8b", "--on", "h100", NO_COLOR="1")
+    assert done.returncode == 0
+    assert "\x1b[" not in done.stdout
+
+
+def test_help_imports_nothing_heavy():
+    code = "import sys, batchline.cli as c\ntry: c.cli.main(['--help'])\nexcept SystemExit: pass\nprint([m for m in ('numpy', 'rich', 'altair', 'pydantic', 'scipy') if m in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip().endswith("[]")
+
+
+def test_the_answer_imports_neither_scipy_nor_altair_nor_pydantic():
+    code = "import sys, batchline.cli as c\ntry: c.cli.main(['curve', 'llama-3.1-8b', '--on', 'h100'])\nexcept SystemExit: pass\nprint([m for m in ('altair', 'pydantic', 'scipy', 'fastapi', 'narwhals') if m in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip().endswith("[]")
+
+
+@pytest.mark.parametrize("what", ["models", "accelerators", "prices"])
+def test_lists_in_every_form(what):
+    rows = json.loads(run("list", what, "--json"))
+    assert len(rows) >= 50
+    assert len(list(csv.DictReader(io.StringIO(run("list", what, "--csv"))))) == len(rows)
+    assert run("list", what)
+
+
+def test_list_can_search():
+    assert "llama-3.1-70b" in run("list", "models", "llama").lower()
+    assert not json.loads(run("list", "models", "no such thing", "--json"))
+
+
+def test_show_gives_sizes_and_sources():
+    said = json.loads(run("show", "llama-3.1-70b", "--json"))
+    assert said["total_params"] == 70_553_706_496  # catalog/expected.csv, exact by transformers on the meta device
+    assert said["active_params"] == 69_503_033_344
+    assert said["active_params_with_embedding"] == 70_553_706_496
+    assert said["kv_bytes_per_token"] == 327_680
+    assert said["stored_bytes"] == said["read_bytes"] == 10_737_418_240
+    assert said["source"]
+    device = json.loads(run("show", "h100", "--json"))
+    assert device["bandwidth"] == 3.35e12
+    assert device["flops"]["bf16"] == 989e12
+    assert run("show", "mi300x")
+
+
+def test_plots_are_written(tmp_path):
+    for name in ("six.svg", "six.json"):
+        run("curve", "llama-3.1-8b", "--on", "h100", "--plot", str(tmp_path / name))
+        assert (tmp_path / name).stat().st_size > 1000

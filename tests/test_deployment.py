@@ -1,0 +1,90 @@
+"""What devices hold and read."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from batchline import deployment as dep
+from batchline.deployment import Deployment
+from batchline.errors import DoesNotFitError, InputError
+
+from .strategies import deployments
+
+
+def test_tensor_parallelism_takes_all_devices_unless_told():
+    assert Deployment.of("llama-3.1-70b", "4xh100").tp == 4
+    assert Deployment.of("llama-3.1-70b", "4xh100", pp=2).tp == 2
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"tp": 3}, "not 4"),
+        ({"tp": 4, "pp": 0}, "pp = 0"),
+        ({"memory_utilization": 1.5}, "between 0 and 1"),
+        ({"kv": "fp7"}, "fp7"),
+        ({"weights": "fp7"}, "fp7"),
+    ],
+)
+def test_impossible_layouts_and_formats_are_refused(options, message):
+    with pytest.raises(Exception, match=message) as caught:
+        Deployment.of("llama-3.1-70b", "4xh100", **options).flops
+    assert type(caught.value).__module__ == "batchline.errors"
+
+
+def test_tp_must_divide_the_heads():
+    with pytest.raises(InputError, match=r"tp 3 does not divide the 64 attention heads.*1, 2, 4, 8"):
+        Deployment.of("llama-3.1-70b", "3xh100")
+
+
+def test_a_model_that_does_not_fit_says_how_much_is_missing_and_what_fits():
+    with pytest.raises(DoesNotFitError, match="missing on each device") as caught:
+        Deployment.of("llama-3.1-405b", "h100", weights="bf16").check_fits(4096)
+    # 811.7 GB of bf16 weights (405,853,388,800 parameters) on devices with 0.9 x 85 GB: 11 by bytes, 16 by heads (128)
+    assert caught.value.smallest_count == 11
+    assert caught.value.missing_bytes == pytest.approx(811.7e9 - 0.9 * 85.0e9, rel=0.02)
+
+
+def test_kv_heads_are_replicated_beyond_their_number_and_latents_always():
+    assert dep.kv_shards(16, 8) == 8
+    assert dep.kv_shards(6, 8) == 4  # two heads on the fullest device
+    assert dep.kv_shards(8, 1) == 1
+
+
+def test_kv_bytes_count_the_copies():
+    one = Deployment.of("deepseek-v3", "h200", count=8, tp=1, dp=8)
+    eight = Deployment.of("deepseek-v3", "h200", count=8, tp=8)
+    assert eight.kv_read_bytes(4096) == pytest.approx(8 * one.kv_read_bytes(4096))
+    assert one.capacity_batch(4096) > 5 * eight.capacity_batch(4096)
+
+
+@given(deployments(), st.floats(1, 1e5))
+def test_more_devices_never_hold_more_bytes_each(d, context):
+    if d.tp < 2:
+        return
+    fewer = Deployment.of(
+        d.architecture, d.accelerator, count=d.count // 2, tp=d.tp // 2, pp=d.pp, dp=d.dp, weights=d.weights
+    )
+    assert d.weight_bytes_per_device <= fewer.weight_bytes_per_device * (1 + 1e-12)
+    assert d.stored_bytes_per_device(context) <= fewer.stored_bytes_per_device(context) * (1 + 1e-12)
+
+
+@given(deployments(), st.integers(0, 10**6), st.integers(0, 10**6))
+def test_capacity_falls_with_the_context(d, a, b):
+    low, high = sorted((a, b))
+    assert d.capacity_batch(low) >= d.capacity_batch(high)
+
+
+@given(deployments())
+def test_weights_read_grow_with_the_batch_up_to_all_of_them(d):
+    batch = np.array([1.0, 2.0, 8.0, 64.0, 1e9])
+    read = d.step_weight_bytes(batch)
+    assert np.all(np.diff(read) >= 0)
+    shared, routed = d.architecture.step_weight_bytes(d.weights)
+    assert read[-1] == pytest.approx(shared * d.dp * d.pp + routed * d.pp)
+
+
+def test_the_scaling_book_capacity():
+    # S07: (256e9 - 140e9) / (324e3 x 8192) = 43 caches on 16 TPU v5e
+    assert dep.capacity_batch(256e9, 1.0, 140e9, 324e3 * 8192) == 43
