@@ -67,7 +67,18 @@ def test_explain_prints_formulas_and_sources():
 
 
 def test_an_accelerator_of_ones_own(tmp_path):
-    given = ("--bandwidth", "3.35TB/s", "--flops", "989TFLOPS", "--memory", "80GB", "--price", "$2/h")
+    given = (
+        "--bandwidth",
+        "3.35TB/s",
+        "--flops",
+        "989TFLOPS",
+        "--memory",
+        "80GB",
+        "--price",
+        "$2/h",
+        "--link",
+        "450GB/s",
+    )
     said = json.loads(run("curve", "llama-3.1-8b", "--on", "2xcustom", *given, "--json"))
     assert said["usd_per_hour"] == 4.0
     assert "three figures" in run("curve", "llama-3.1-8b", "--on", "custom", "--memory", "80GB", expect=2)

@@ -184,10 +184,13 @@ def _reason(
         "within": "it is the smallest batch that is near enough to the cheapest",
     }[binds]
     excess = float(found.t_step[index]) / batch / floor
-    second = "the cost there is at its floor" if excess < 1.005 else f"the cost there is {excess:.2f}x its floor"
+    floor_name = "the article's floor" if found.reading == "predict" else "its floor"
+    at_floor = f"the cost there is at {floor_name}"
+    second = at_floor if excess < 1.005 else f"the cost there is {excess:.2f}x {floor_name}"
     sentence = f"batch {batch:,}: {first}; {second}"
     slope = float(found.t_kv[index]) / batch
-    if excess > 1.1 and slope > 0 and slope >= float(found.t_compute[index]) / batch:
+    compute = float(found.t_compute[index]) / batch
+    if found.reading != "predict" and excess > 1.1 and slope > 0 and slope >= compute:
         # Above the balance context only the weights can still be shared further.
         fixed = float(roofline.t_weights(deployment.step_weight_bytes(np.inf), deployment.bandwidth))
         enough = float(roofline.batch_within(0.1, fixed, slope))

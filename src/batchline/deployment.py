@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 __all__ = ["Deployment", "capacity_batch", "kv_shards"]
 
 MEMORY_UTILIZATION = 0.9
-"""Share of a device's memory that a server takes for weights, activations and KV cache: vLLM's default until 0.12 [-]."""
+"""Share of a device's memory that a server takes: vLLM's default until 0.12 [-]."""
 
 
 def kv_shards(tp: int, kv_heads: int) -> float:
@@ -107,6 +107,8 @@ class Deployment:
         Tensor, pipeline and attention-data parallel degrees; tp None takes what the others leave of `count`.
     ep : int
         Expert-parallel degree: over how many devices whole experts are spread.
+    engine, engine_version : str
+        Serving engine, for the reading "predict": "vllm", "sglang", "trtllm", "llama.cpp", ...; version if it matters.
     price : Price or None
         What one device costs; None when it is not known.
     memory_utilization : float
@@ -129,6 +131,8 @@ class Deployment:
     pp: int = 1
     dp: int = 1
     ep: int = 1
+    engine: str = "vllm"
+    engine_version: str = ""
     price: Price | None = None
     memory_utilization: float = MEMORY_UTILIZATION
     reserved_bytes: float = 0.0
@@ -145,7 +149,7 @@ class Deployment:
             object.__setattr__(self, "tp", max(1, self.count // (self.pp * self.dp)))
         if self.tp * self.pp * self.dp != self.count:
             raise InputError(
-                f"tp {self.tp} x pp {self.pp} x dp {self.dp} is {self.tp * self.pp * self.dp} devices, not {self.count}.",
+                f"tp {self.tp} x pp {self.pp} x dp {self.dp} is not {self.count} devices.",
                 "",
                 f"Choose degrees that multiply to {self.count}, or change the count.",
             )
@@ -218,8 +222,8 @@ class Deployment:
         Returns
         -------
         float or array
-            Bytes [B]. Attention DP reads what is not a routed expert once per rank; pipeline stages read their part once
-            per micro-batch; of the routed experts only those that the batch touches are read.
+            Bytes [B]. Attention DP reads what is not a routed expert once per rank; pipeline stages read their part
+            once per micro-batch; of the routed experts only those that the batch touches are read.
         """
         shared, routed = self._step_bytes
         read = shared * self.dp * self.pp
@@ -314,7 +318,8 @@ class Deployment:
         DoesNotFitError
             With the bytes that are missing on each device and the smallest count that fits.
         """
-        missing = self.stored_bytes_per_device(context) - self.kv_bytes_available
+        stored = float(self.stored_bytes_per_device(context))
+        missing = stored - self.kv_bytes_available
         if missing <= 0 or self.capacity_batch(context) >= 1:
             return
         fits = self.smallest_count(context)
@@ -324,11 +329,11 @@ class Deployment:
             f"{self.architecture.name} does not fit on {self.count} x {name}: "
             f"{format_bytes(missing)} are missing on each device "
             f"(weights {format_bytes(self.weight_bytes_per_device)}, one sequence of {context:,.0f} tokens "
-            f"{format_bytes(float(self.stored_bytes_per_device(context)))}, "
+            f"{format_bytes(stored)}, "
             f"{self.memory_utilization:.0%} of {format_bytes(self.accelerator.usable_memory())} usable).",
             "",
             f"{hint} Or use a smaller format (--weights, --kv) or a shorter context.",
-            missing_bytes=float(missing),
+            missing_bytes=missing,
             smallest_count=fits,
         )
 

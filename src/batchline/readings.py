@@ -1,4 +1,9 @@
-"""One decode step of a deployment in the reading that was asked for, with cost, utilisation and what bounds it."""
+"""One decode step of a deployment in the reading that was asked for, with cost, utilisation and what bounds it.
+
+bound     the article's floor: datasheet rates, perfect overlap
+serial    datasheet rates, attention and feed-forward in turn
+predict   what a real engine shows: fitted coefficients, with an interval and where they come from
+"""
 
 from __future__ import annotations
 
@@ -7,26 +12,56 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from batchline import roofline
-from batchline.errors import UnknownNameError
+from batchline import prior, roofline, serving, step
+from batchline.errors import MissingFactError, UnknownNameError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Mapping
 
     from numpy.typing import NDArray
 
     from batchline.deployment import Deployment
+    from batchline.prior import Prior
     from batchline.roofline import Floats
 
-__all__ = ["READINGS", "Steps", "steps"]
+__all__ = ["CONFIDENCE", "READINGS", "Prediction", "Steps", "case_of", "ideal_of", "steady", "steps"]
 
-_STEP: dict[str, Callable[[Floats, Floats, Floats], Floats]] = {
-    "bound": roofline.t_step_bound,
-    "serial": roofline.t_step_serial,
+READINGS = ("predict", "bound", "serial")
+"""The readings of one step, by name."""
+
+CONFIDENCE = 0.9
+"""Share of measured values that an interval is made to hold [-]."""
+
+_GROUPS = {
+    "weights": ("weights", "experts"),
+    "kv": ("kv",),
+    "compute": ("compute",),
+    "communication": ("tp_latency", "tp_volume", "ep_alltoall"),
+    "overhead": ("per_step", "per_sequence", "per_layer"),
 }
 
-READINGS = tuple(_STEP)
-"""The readings of one step, by name."""
+
+@dataclass(frozen=True, kw_only=True)
+class Prediction:
+    """What only the reading `predict` has.
+
+    Parameters
+    ----------
+    low, high : array
+        Interval of the step that should hold 90% of measured values [s]; never below the bound.
+    terms : mapping of str to array
+        Where the time of the step goes: "weights", "kv", "compute", "communication", "overhead" [s].
+    bound : array
+        The article's floor under it [s].
+    provenance : prior.Provenance
+        Where the coefficients come from, and what of this deployment no measured point has.
+    """
+
+    low: NDArray[np.float64]
+    high: NDArray[np.float64]
+    terms: Mapping[str, NDArray[np.float64]]
+    bound: NDArray[np.float64]
+    provenance: prior.Provenance
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,15 +73,18 @@ class Steps:
     batch : array
         Sequences decoded together [sequence].
     t_compute, t_weights, t_kv, t_memory, t_step : array
-        The parts at datasheet rates, and the step in the reading [s].
+        The parts and the step in the reading [s]: at datasheet rates in "bound" and "serial", as an engine takes them
+        in "predict".
     usd_per_mtok : array or None
         Cost of a million output tokens [USD/Mtoken]; None without a price.
     mfu, mbu : array
         Model FLOPs and memory-bandwidth utilisation [-].
     bound_by : list of str
-        The part that decides: "compute", "weights" or "kv".
+        The part that decides: "compute", "weights" or "kv", in "predict" also "communication" or "overhead".
     reading : str
-        "bound", "serial" or "predict".
+        "predict", "bound" or "serial".
+    prediction : Prediction or None
+        Interval, terms and provenance of "predict".
     """
 
     batch: NDArray[np.float64]
@@ -60,16 +98,166 @@ class Steps:
     mbu: NDArray[np.float64]
     bound_by: list[str]
     reading: str
+    prediction: Prediction | None = None
 
 
-def _bound_by(compute: Floats, weights: Floats, kv: Floats, reading: str) -> list[str]:
-    # In the bound all memory stands against compute; in the serial reading each part stands for itself.
-    memory_decides = (weights + kv >= compute) if reading == "bound" else (np.maximum(weights, kv) >= compute)
-    names = np.where(memory_decides, np.where(np.asarray(kv) > weights, "kv", "weights"), "compute")
-    return [str(name) for name in np.atleast_1d(names)]
+def ideal_of(deployment: Deployment, context: Floats, isl: Floats = 0) -> step.Ideal:
+    """Ideal times of one device of a deployment.
+
+    Parameters
+    ----------
+    deployment : Deployment
+        What serves.
+    context : float or array
+        Mean tokens of context of a sequence [token].
+    isl : float or array
+        Tokens of a prompt, for its attention [token].
+
+    Returns
+    -------
+    step.Ideal
+        For `batchline.step` and `batchline.serving`.
+
+    Raises
+    ------
+    MissingFactError
+        A rate or a link that is not known.
+    """
+    arch, device = deployment.architecture, deployment.accelerator
+    shared, routed = arch.step_weight_bytes(deployment.weights)
+    if device.link_bandwidth is None and deployment.count > deployment.pp:
+        raise MissingFactError(
+            f"The link between devices of {device.name} is not known.",
+            "",
+            "Give it (--link 450GB/s), predict one device, or use --reading bound.",
+        )
+    return step.ideal(
+        weight_bytes=shared,
+        expert_bytes=routed,
+        kv_read_bytes=arch.read_bytes(context, deployment.kv),
+        active_params=arch.active_params,
+        prompt_params=arch.active_params - arch.vocab_size * arch.hidden_size,  # a prompt needs the head once
+        attention_flops=arch.attention_flops(context),
+        prompt_attention_flops=arch.prefill_attention_flops(isl),
+        layers=arch.layers,
+        moe_layers=arch.moe_layers,
+        experts=arch.experts or 1,
+        experts_per_token=arch.experts_per_token or 1,
+        hidden_size=arch.hidden_size,
+        kv_heads=arch.kv_heads,
+        bandwidth=device.bandwidth,
+        flops=device.flops_for(deployment.math),
+        flops_bf16=device.flops_for("bf16"),
+        link_bandwidth=device.link_bandwidth or np.inf,
+        tp=deployment.tp,
+        pp=deployment.pp,
+        dp=deployment.dp,
+        ep=deployment.ep,
+    )
 
 
-def steps(deployment: Deployment, context: Floats, batch: Floats, reading: str) -> Steps:
+def case_of(deployment: Deployment) -> prior.Case:
+    """Names by which the priors know a deployment.
+
+    Parameters
+    ----------
+    deployment : Deployment
+        What serves.
+
+    Returns
+    -------
+    prior.Case
+        Engine, generation, formats, attention kind, layout.
+    """
+    d = deployment
+    return prior.Case(
+        engine=d.engine,
+        engine_version=d.engine_version,
+        model=d.architecture.name,
+        accelerator=d.accelerator.name,
+        generation=d.accelerator.generation,
+        weights=d.weights_name,
+        kv=d.kv,
+        is_mla=d.architecture.is_mla,
+        layout=f"tp{d.tp} pp{d.pp} dp{d.dp} ep{d.ep}",
+    )
+
+
+def _parts(deployment: Deployment, context: Floats, batch: NDArray[np.float64]) -> tuple[Floats, Floats, Floats]:
+    """Compute, weights and KV at datasheet rates [s]."""
+    compute = roofline.t_compute(batch, deployment.architecture.active_params, deployment.flops)
+    weights = roofline.t_weights(deployment.step_weight_bytes(batch), deployment.bandwidth)
+    # Windows, top-k attention and states read something else than L x kv: what a sequence reads stands for the product.
+    kv = roofline.t_kv(batch, 1.0, deployment.kv_read_bytes(context), deployment.bandwidth)
+    return compute, weights, kv
+
+
+def steady(
+    deployment: Deployment,
+    isl: float,
+    osl: float,
+    concurrency: Floats,
+    *,
+    max_num_seqs: Floats = np.inf,
+    priors: Prior | None = None,
+) -> serving.Steady:
+    """Steady state of a deployment whose clients keep a number of requests in flight.
+
+    Parameters
+    ----------
+    deployment : Deployment
+        What serves.
+    isl, osl : float
+        Input and output length of a request [token].
+    concurrency : float or array
+        Requests in flight [request].
+    max_num_seqs : float or array
+        The engine's own limit, per data-parallel rank [sequence].
+    priors : prior.Prior, optional
+        Coefficients; by default those that the package ships.
+
+    Returns
+    -------
+    serving.Steady
+        Running batch, TPOT, TTFT, throughput and what saturates.
+
+    Examples
+    --------
+    >>> from batchline.deployment import Deployment
+    >>> s = steady(Deployment.of("llama-3.1-8b", "h100"), 1024, 1024, 32)
+    >>> bool(30 < s.running_batch <= 32)
+    True
+    """
+    context = isl + osl / 2  # a sequence grows from isl to isl + osl while it decodes
+    return serving.closed_loop(
+        ideal_of(deployment, context, isl),
+        (priors or prior.load()).coefficients(case_of(deployment)),
+        concurrency,
+        isl,
+        osl,
+        deployment.capacity_batch(context),
+        max_num_seqs=max_num_seqs,
+    )
+
+
+def _bound_by(terms: Mapping[str, Floats]) -> list[str]:
+    names = list(terms)
+    longest = np.argmax(np.array([np.atleast_1d(part) for part in terms.values()]), axis=0)
+    return [names[i] for i in longest]
+
+
+def _article(compute: Floats, weights: Floats, kv: Floats, reading: str) -> tuple[Floats, list[str]]:
+    if reading == "serial":
+        return roofline.t_step_serial(compute, weights, kv), _bound_by(
+            {"kv": kv, "weights": weights, "compute": compute}
+        )
+    # In the bound all memory stands against compute, so compute decides only when it outlasts both fetches together.
+    memory = roofline.t_memory(weights, kv)
+    decides = np.where(memory >= compute, np.where(np.asarray(kv) > weights, "kv", "weights"), "compute")
+    return roofline.t_step_bound(compute, weights, kv), [str(name) for name in np.atleast_1d(decides)]
+
+
+def steps(deployment: Deployment, context: Floats, batch: Floats, reading: str, priors: Prior | None = None) -> Steps:
     """One decode step for each batch and context.
 
     Parameters
@@ -81,7 +269,9 @@ def steps(deployment: Deployment, context: Floats, batch: Floats, reading: str) 
     batch : float or array
         Sequences decoded together in the whole deployment [sequence].
     reading : str
-        "bound" or "serial".
+        "predict", "bound" or "serial".
+    priors : prior.Prior, optional
+        Coefficients for "predict"; by default those that the package ships.
 
     Returns
     -------
@@ -92,6 +282,8 @@ def steps(deployment: Deployment, context: Floats, batch: Floats, reading: str) 
     ------
     UnknownNameError
         No such reading.
+    MissingFactError
+        A rate or a link that the reading needs and nobody knows.
 
     Examples
     --------
@@ -100,25 +292,59 @@ def steps(deployment: Deployment, context: Floats, batch: Floats, reading: str) 
     >>> s.bound_by, f"{s.t_step[0] * 1e3:.2f} ms"
     (['kv'], '14.74 ms')
     """
-    if reading not in _STEP:
-        raise UnknownNameError("reading", reading, _STEP)
+    if reading not in READINGS:
+        raise UnknownNameError("reading", reading, READINGS)
     batch = np.atleast_1d(np.asarray(batch, dtype=float))
-    compute = roofline.t_compute(batch, deployment.architecture.active_params, deployment.flops)
-    weights = roofline.t_weights(deployment.step_weight_bytes(batch), deployment.bandwidth)
-    # Windows, top-k attention and states read something else than L x kv, so what a sequence reads stands for the product.
-    kv = roofline.t_kv(batch, 1.0, deployment.kv_read_bytes(context), deployment.bandwidth)
-    step = np.asarray(_STEP[reading](compute, weights, kv))
+    compute, weights, kv = _parts(deployment, context, batch)
+    prediction = None
+    if reading == "predict":
+        bound = roofline.t_step_bound(compute, weights, kv)
+        prediction, taken = _predict(deployment, context, batch, np.asarray(bound), priors or prior.load())
+        bound_by = _bound_by(prediction.terms)
+        shown: tuple[Floats, ...] = tuple(prediction.terms[name] for name in ("compute", "weights", "kv"))
+    else:
+        step_s, bound_by = _article(compute, weights, kv, reading)
+        taken = np.asarray(step_s, dtype=float)
+        shown = (compute, weights, kv)
+    wide = [
+        np.broadcast_to(np.asarray(part, dtype=float), np.broadcast_shapes(batch.shape, np.shape(taken)))
+        for part in shown
+    ]
     price = deployment.usd_per_hour
     return Steps(
         batch=batch,
-        t_compute=np.asarray(compute),
-        t_weights=np.asarray(weights),
-        t_kv=np.asarray(kv),
-        t_memory=np.asarray(roofline.t_memory(weights, kv)),
-        t_step=step,
-        usd_per_mtok=None if price is None else np.asarray(roofline.usd_per_mtok(step, batch, price)),
-        mfu=np.asarray(roofline.mfu(step, batch, deployment.architecture.active_params, deployment.flops)),
-        mbu=np.asarray(roofline.mbu(step, weights, kv)),
-        bound_by=_bound_by(compute, weights, kv, reading),
+        t_compute=wide[0],
+        t_weights=wide[1],
+        t_kv=wide[2],
+        t_memory=np.asarray(roofline.t_memory(wide[1], wide[2])),
+        t_step=taken,
+        usd_per_mtok=None if price is None else np.asarray(roofline.usd_per_mtok(taken, batch, price)),
+        mfu=np.asarray(roofline.mfu(taken, batch, deployment.architecture.active_params, deployment.flops)),
+        mbu=np.asarray(roofline.mbu(taken, weights, kv)),
+        bound_by=bound_by,
         reading=reading,
+        prediction=prediction,
     )
+
+
+def _predict(
+    deployment: Deployment, context: Floats, batch: NDArray[np.float64], bound: NDArray[np.float64], priors: Prior
+) -> tuple[Prediction, NDArray[np.float64]]:
+    case = case_of(deployment)
+    taken = step.decode_step(ideal_of(deployment, context), priors.coefficients(case), batch)
+    total = np.asarray(taken.total, dtype=float)
+    low, high = priors.interval(case, "tpot", CONFIDENCE)
+    terms = {
+        name: np.broadcast_to(
+            sum((np.asarray(getattr(taken, part)) for part in parts), start=np.zeros(())), total.shape
+        )
+        for name, parts in _GROUPS.items()
+    }
+    found = Prediction(
+        low=np.maximum(low * total, bound),  # the floor is physics: no interval reaches below it
+        high=high * total,
+        terms=terms,
+        bound=np.broadcast_to(bound, total.shape),
+        provenance=priors.provenance(case),
+    )
+    return found, total

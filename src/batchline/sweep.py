@@ -5,8 +5,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
@@ -165,7 +166,7 @@ class Curve(Steps):
         """
         return records(self)
 
-    def to_frame(self, backend: str = "polars") -> Any:
+    def to_frame(self, backend: Literal["polars", "pandas", "pyarrow"] = "polars") -> Any:
         """Give the records as a data frame of a library that is installed.
 
         Parameters
@@ -213,13 +214,24 @@ class Curve(Steps):
             "step_limit_s": self.step_limit,
             "optimum": self.optimum.to_dict(),
             "points": self.to_records(),
-        }
+        } | ({} if self.prediction is None else {"provenance": dataclasses.asdict(self.prediction.provenance)})
 
 
 def records(steps_: Steps) -> list[dict[str, Any]]:
-    """One record per step, with the names of the JSON output."""
+    """One record per step, with the names of the JSON output.
+
+    Parameters
+    ----------
+    steps_ : Steps
+        Arrays over the batch.
+
+    Returns
+    -------
+    list of dict
+        Times in [s], cost in [USD/Mtoken] or None; `predict` with interval and terms in that reading.
+    """
     cost = steps_.usd_per_mtok
-    return [
+    rows: list[dict[str, Any]] = [
         {
             "batch": int(batch) if float(batch).is_integer() else float(batch),
             "t_compute_s": float(steps_.t_compute[i]),
@@ -236,6 +248,23 @@ def records(steps_: Steps) -> list[dict[str, Any]]:
         }
         for i, batch in enumerate(steps_.batch)
     ]
+    if steps_.prediction is not None:
+        for i, row in enumerate(rows):
+            row["predict"] = _predicted(steps_, i)
+    return rows
+
+
+def _predicted(steps_: Steps, i: int) -> dict[str, Any]:
+    found = steps_.prediction
+    if found is None:
+        return {}
+    return {
+        "t_step_s": float(steps_.t_step[i]),
+        "low_s": float(found.low[i]),
+        "high_s": float(found.high[i]),
+        "bound_s": float(found.bound[i]),
+        "terms": {name: float(part[i]) for name, part in found.terms.items()},
+    }
 
 
 def default_batches(*marks: float | None) -> NDArray[np.float64]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 _F = TypeVar("_F", bound="Callable[..., Any]")
 
 
-class Quantity(click.ParamType):
+class Quantity(click.ParamType[Any]):
     """An option that a function of `batchline.units` reads."""
 
     def __init__(self, name: str, read: Callable[[str], Any]) -> None:
@@ -65,6 +66,10 @@ def deployment_options(command: _F) -> _F:
         click.option("--dp", type=int, default=1, help="Attention-data-parallel degree."),
         click.option("--ep", type=int, default=1, help="Expert-parallel degree."),
         click.option(
+            "--engine", default="vllm", show_default=True, help="Serving engine: vllm, sglang, trtllm, llama.cpp, ..."
+        ),
+        click.option("--engine-version", default="", help="Its version, if it matters."),
+        click.option(
             "--price", type=PRICE, metavar="$/h", help="Price of one accelerator.  [default: the catalogue's median]"
         ),
         click.option(
@@ -82,6 +87,12 @@ def deployment_options(command: _F) -> _F:
         click.option(
             "--memory", type=BYTES, metavar="GB", help="Memory of one accelerator, in place of the catalogue's."
         ),
+        click.option(
+            "--link",
+            type=BANDWIDTH,
+            metavar="GB/s",
+            help="Link between accelerators, one direction, in place of the catalogue's.",
+        ),
     ]
     for option in reversed(options):
         command = option(command)
@@ -94,7 +105,9 @@ def output_options(command: _F) -> _F:
     return click.option("--json", "as_json", is_flag=True, help="Print JSON.")(command)
 
 
-def accelerator_of(name: str, bandwidth: float | None, flops: float | None, memory: float | None) -> Accelerator:
+def accelerator_of(
+    name: str, bandwidth: float | None, flops: float | None, memory: float | None, link: float | None = None
+) -> Accelerator:
     """Take an accelerator from the catalogue or a file, with single figures replaced."""
     from batchline.accelerator import Accelerator
 
@@ -105,8 +118,10 @@ def accelerator_of(name: str, bandwidth: float | None, flops: float | None, memo
                 "",
                 "Give --bandwidth, --flops and --memory, like --bandwidth 3.35TB/s --flops 989TFLOPS --memory 80GB.",
             )
-        return Accelerator.custom(bandwidth=bandwidth, flops=flops, memory=memory)
-    return Accelerator.load(name).override(bandwidth=bandwidth, flops=flops, memory=memory)
+        device = Accelerator.custom(bandwidth=bandwidth, flops=flops, memory=memory)
+    else:
+        device = Accelerator.load(name).override(bandwidth=bandwidth, flops=flops, memory=memory)
+    return device if link is None else replace(device, link_bandwidth=link)
 
 
 def deployment_of(model: str, options: dict[str, Any]) -> Deployment:
@@ -114,7 +129,7 @@ def deployment_of(model: str, options: dict[str, Any]) -> Deployment:
     from batchline.deployment import Deployment
 
     count, name = units.parse_devices(options.pop("on"))
-    accelerator = accelerator_of(name, *(options.pop(key) for key in ("bandwidth", "flops", "memory")))
+    accelerator = accelerator_of(name, *(options.pop(key) for key in ("bandwidth", "flops", "memory", "link")))
     usd_per_device_hour = options.pop("price")
-    named = {key: options.pop(key) for key in ("weights", "kv", "tp", "pp", "dp", "ep")}
+    named = {key: options.pop(key) for key in ("weights", "kv", "tp", "pp", "dp", "ep", "engine", "engine_version")}
     return Deployment.of(model, accelerator, count=count, usd_per_device_hour=usd_per_device_hour, **named)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import os
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -52,7 +52,7 @@ def command(name: str, context: int, weights: str | None, kv: str, as_json: bool
 def _record(name: str, context: int, weights: str | None, kv: str) -> tuple[dict[str, Any], dict[str, Any]]:
     from batchline import accelerator, architecture
 
-    on_disk = os.path.exists(name)
+    on_disk = Path(name).exists()
     if not on_disk:
         try:
             return _accelerator_record(accelerator.Accelerator.load(name))
