@@ -25,8 +25,8 @@ from batchline import precision
 from batchline.architecture import _catalogue
 from batchline.architecture._config import Config
 from batchline.architecture._families import BUILDERS, families
-from batchline.architecture._layers import Cache, Layer, Weight
 from batchline.architecture._recipe import Recipe, plain_format, read_recipe
+from batchline.architecture._records import Cache, Layer, Weight
 from batchline.errors import ConfigError, UnsupportedArchitectureError, closest
 
 if TYPE_CHECKING:
@@ -34,10 +34,13 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from batchline.architecture._shapes import Model
+
     Floats: TypeAlias = float | NDArray[np.float64]
 
 __all__ = ["Architecture", "Cache", "Weight", "catalogue", "names"]
 
+_LOOK_UPS = ("position", "layer_embedding")
 _WRAPPERS = ("text_config", "language_config", "llm_config")
 
 
@@ -188,7 +191,7 @@ Add it to the config.json.
         reader = Config(inner, family=model_type, defaults=family.defaults, names=family.names)
         model = BUILDERS[family.builder](reader, family.options)
         reader.refuse_unread()
-        weights = _counted(model.layers, model.outside, recipe)
+        weights = _counted(model, recipe)
         return cls(
             name=name,
             model_type=model_type,
@@ -272,7 +275,7 @@ Add it to the config.json.
         70272.0
         """
         kv_format = precision.load_kv(kv)
-        growing = [cache for cache in self.caches if cache.window is None]
+        growing = [cache for cache in self.caches if cache.window is None and cache.stored]
         return float(sum(cache.entry_bytes(kv_format) * cache.layers / cache.stride for cache in growing))
 
     def stored_bytes(self, n: Floats, kv: str = "bf16") -> Floats:
@@ -299,6 +302,7 @@ Add it to the config.json.
         total = sum(
             cache.layers * (cache.entry_bytes(kv_format) * cache.entries(n) + cache.state_bytes)
             for cache in self.caches
+            if cache.stored
         )
         return _plain_number(total, n)
 
@@ -420,7 +424,7 @@ Add it to the config.json.
         """
         shared = routed = 0.0
         for weight in self.weights:
-            if weight.role == "position" or (weight.role == "embedding" and not self.tied_embeddings):
+            if weight.role in _LOOK_UPS or (weight.role == "embedding" and not self.tied_embeddings):
                 continue
             size = weight.bytes_in(self.format_of(weight, weights))
             if weight.role == "expert":
@@ -602,15 +606,16 @@ def _known(model_type: object) -> str:
     )
 
 
-def _counted(layers: Iterable[Layer], outside: Layer, recipe: Recipe) -> tuple[Weight, ...]:
+def _counted(model: Model, recipe: Recipe) -> tuple[Weight, ...]:
     """Weights with the format that the checkpoint keeps them in, equal ones counted."""
     counts: dict[tuple[Weight, str], int] = {}
-    for index, layer in enumerate(layers):
+    for index, layer in enumerate([*model.layers, model.outside]):
         for weight in layer.weights:
-            key = weight, recipe.format_of(weight, index)
-            counts[key] = counts.get(key, 0) + weight.layers
-    for weight in outside.weights:
-        counts[weight, recipe.format_of(weight, 0)] = weight.layers
+            number_format = recipe.format_of(weight, index)
+            if model.expert_format and weight.role == "expert" and number_format.startswith("fp8"):
+                number_format = model.expert_format
+            key = weight, number_format
+            counts[key] = counts.get(key, 0) + 1
     return tuple(
         dataclasses.replace(weight, layers=count, number_format=number_format)
         for (weight, number_format), count in counts.items()

@@ -25,7 +25,7 @@ _ABSENT: tuple[object, ...] = (None, False, 0, "", [], {})
 _SIZE_WORDS = (
     "altup", "attn", "attention", "bias", "block", "channel", "conv", "depth", "dim", "embed", "expert", "group",
     "head", "hidden", "index", "inner", "kv", "latent", "layer", "lora", "mamba", "mlp", "moe", "norm", "pattern",
-    "rank", "share", "size", "sparse", "ssm", "state", "tie", "vocab", "width", "window",
+    "rank", "replace", "share", "size", "sparse", "ssm", "state", "tie", "vocab", "width", "window",
 )  # fmt: skip
 
 
@@ -149,6 +149,16 @@ class Config:
         section = Config(value, family=self.family, path=f"{self.path}{key}.")
         self.read[key] = section.read
         return section
+
+    def objects(self, key: str, *, most: int = MAX_LAYERS) -> list[Config]:
+        """List of nested objects that must be there."""
+        sections = []
+        for index, value in enumerate(self._list(key, most)):
+            if not isinstance(value, dict):
+                raise self.wrong(key, value, "a list of objects")
+            sections.append(Config(value, family=self.family, path=f"{self.path}{key}[{index}]."))
+        self.read[key] = [section.read for section in sections]
+        return sections
 
     def ignore(self, *keys: str) -> None:
         """Mark keys that this family is known not to use."""

@@ -19,7 +19,7 @@ from batchline.errors import BatchlineError, ConfigError
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from batchline.architecture._layers import Weight
+    from batchline.architecture._records import Weight
 
 __all__ = ["Recipe", "plain_format", "read_recipe"]
 
