@@ -38,7 +38,8 @@ def _parts(curve: Curve) -> list[str]:
         f"At the batch to run, B = {batch:,}, and a context of L = {curve.context:,.0f}, at datasheet rates:",
         f"  t_compute = 2 B N_a / F  = 2 x {batch:,} x {active} / {rate}  = {format_time(compute)}",
         f"  t_weights = W / BW       = {weight_bytes} / {bw}  = {format_time(weights)}",
-        f"  t_kv      = B L kv / BW  = {batch:,} x {curve.context:,.0f} x {per_token} / {bw}  = {format_time(kv)}{held}",
+        f"  t_kv      = B L kv / BW  = {batch:,} x {curve.context:,.0f} x {per_token} / {bw}  = {format_time(kv)}"
+        + held,
         f"  t_memory  = t_weights + t_kv  = {format_time(memory)}",
         f"  bound     = max(t_compute, t_memory)  = {format_time(float(at.t_step[0]))}",
     ]

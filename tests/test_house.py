@@ -1,0 +1,99 @@
+"""The house stays in order: floors, public names, docstrings with units and examples."""
+
+import ast
+import importlib
+import inspect
+import pkgutil
+import re
+from pathlib import Path
+
+import pytest
+
+import batchline
+
+SRC = Path(batchline.__file__).parent
+
+# A module imports only from floors below it, or from its own floor when it stands further right (docs/architecture.md).
+FLOORS = [
+    ["errors", "units", "strings"],
+    ["roofline", "precision", "architecture", "checkpoint", "accelerator", "price", "memory", "workload"],
+    ["engine", "deployment"],
+    ["step", "prior"],
+    ["serving", "cost", "readings"],
+    ["choice", "sweep", "simulate", "measure", "calibrate", "validate"],
+    ["sensitivity", "planner", "price_sheet", "market", "fleet", "launch"],
+    ["chart", "chart_plan", "chart_simulation", "report"],
+    ["cli", "web", "__main__"],
+]
+PLACE = {name: (floor, place) for floor, row in enumerate(FLOORS) for place, name in enumerate(row)}
+
+
+def rooms():
+    for path in sorted(SRC.rglob("*.py")):
+        parts = path.relative_to(SRC).with_suffix("").parts
+        if parts != ("__init__",):
+            yield path, parts[0]
+
+
+def imports(path):
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.ImportFrom) and node.module and node.module.split(".")[0] == "batchline":
+            rest = node.module.split(".")[1:]
+            yield from ([rest[0]] if rest else [alias.name for alias in node.names])
+        elif isinstance(node, ast.Import):
+            yield from (alias.name.split(".")[1] for alias in node.names if alias.name.startswith("batchline."))
+
+
+def test_every_room_has_a_floor():
+    assert {room for _, room in rooms()} <= set(PLACE)
+
+
+@pytest.mark.parametrize(("path", "room"), [pytest.param(*r, id=str(r[0].relative_to(SRC))) for r in rooms()])
+def test_a_room_uses_only_what_stands_below(path, room):
+    above = [used for used in imports(path) if used in PLACE and used != room and PLACE[used] > PLACE[room]]
+    assert not above, f"{room} uses {above}, which stand above it"
+
+
+def test_public_names_are_there_and_sorted():
+    assert batchline.__all__ == sorted(batchline.__all__)
+    assert set(batchline.__all__) == set(batchline._HOMES)
+    for name in batchline.__all__:
+        assert getattr(batchline, name) is not None
+    with pytest.raises(AttributeError, match="nonsense"):
+        batchline.nonsense  # noqa: B018
+
+
+def public_functions():
+    for info in pkgutil.iter_modules([str(SRC)]):
+        if info.name in {"cli", "web", "__main__"}:
+            continue
+        module = importlib.import_module(f"batchline.{info.name}")
+        for name in getattr(module, "__all__", []):
+            thing = getattr(module, name)
+            if inspect.isfunction(thing) and thing.__module__.startswith("batchline"):
+                yield pytest.param(thing, id=f"{info.name}.{name}")
+
+
+@pytest.mark.parametrize("function", list(public_functions()))
+def test_docstrings_name_every_argument_and_give_units(function):
+    text = inspect.getdoc(function) or ""
+    arguments = [a for a in inspect.signature(function).parameters if a not in {"self", "cls"}]
+    section = re.search(r"Parameters\n-+\n(.*?)(\n\n[A-Z][a-z]+\n-+|\Z)", text, re.DOTALL)
+    if arguments:
+        assert section, f"{function.__name__} documents no parameters"
+        documented = re.findall(r"^\*{0,2}(\w+(?:, \*{0,2}\w+)*) :|^\*{1,2}(\w+)$", section[1], re.MULTILINE)
+        names = [n.strip(" *") for group in documented for n in ",".join(group).split(",") if n.strip(" *")]
+        assert names == arguments
+    numbers = [p for p in inspect.signature(function).parameters.values() if "Floats" in str(p.annotation)]
+    if numbers and section:
+        assert "[" in section[1] or "As in" in section[1] or "As of" in section[1], (
+            f"{function.__name__} gives no units"
+        )
+
+
+def test_all_is_sorted_everywhere():
+    for path, _ in rooms():
+        found = re.search(r"^__all__ = (\[.*?\])", path.read_text(), re.DOTALL | re.MULTILINE)
+        if found:
+            names = ast.literal_eval(found[1])
+            assert names == sorted(names), path
