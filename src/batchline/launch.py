@@ -1,0 +1,493 @@
+"""The command that starts a plan: vLLM, SGLang, TensorRT-LLM, llama.cpp, and a Kubernetes manifest for vLLM.
+
+Every flag carries its reason as a comment, and comes from `data/launch_flags.toml`, which says for which version of the
+engine it was read and where. Secrets are named, never written: the script reads them from the environment, the manifest
+from a Kubernetes secret.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import re
+import shlex
+import tomllib
+from dataclasses import dataclass, field
+from importlib import resources
+from typing import TYPE_CHECKING, Any, Final
+
+from batchline.errors import InputError, UnknownNameError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+__all__ = ["Flag", "Launch", "Settings", "engines", "launch"]
+
+_UBATCH = 512
+"""llama.cpp's own size of a matrix product [token]; see its tools/server/README.md."""
+_GPU_RESOURCE: Final = {"NVIDIA": "nvidia.com/gpu", "AMD": "amd.com/gpu"}
+"""What the device plugins of Kubernetes call an accelerator."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """What a server is started with, by vLLM's names where it has one.
+
+    Parameters
+    ----------
+    model : str
+        Hugging Face id or path of the checkpoint (a GGUF file for llama.cpp).
+    tp, pp, dp, ep : int
+        Tensor, pipeline, attention-data and expert parallel degrees [-].
+    weights : str
+        Number format that the weights are served in.
+    checkpoint_weights : str
+        Number format of the checkpoint; if it differs, the engine has to round while loading.
+    kv : str
+        Number format of the KV cache.
+    max_num_seqs : int or None
+        Sequences decoded together in the whole deployment [sequence]; None leaves the engine's default.
+    max_num_batched_tokens : int or None
+        Token budget of a step [token]; None leaves the engine's default.
+    isl, osl : int
+        Longest input and output that were planned [token].
+    max_model_len : int or None
+        Longest request [token]; None takes isl + osl.
+    gpu_memory_utilization : float
+        Share of a device's memory for weights, activations and KV cache [-].
+    prefix_hit_rate : float
+        Share of prompt tokens expected in the prefix cache [-].
+    why_max_num_seqs : str
+        Why not more sequences: what the plan found.
+    memory_bytes, weight_bytes_per_device : float or None
+        Memory of a device and the weights on it; TensorRT-LLM's share of free memory is made of them [B].
+    replicas : int
+        Copies of the server [-].
+    vendor : str
+        Vendor of the accelerator.
+    served_name : str or None
+        What clients call the model; None leaves the engine's default.
+    host : str
+        Interface to listen on.
+    port : int or None
+        Port; None takes the engine's default.
+    trust_remote_code : bool
+        Whether the model's own code may run.
+    """
+
+    model: str
+    tp: int = 1
+    pp: int = 1
+    dp: int = 1
+    ep: int = 1
+    weights: str = "bf16"
+    checkpoint_weights: str = "bf16"
+    kv: str = "bf16"
+    max_num_seqs: int | None = None
+    max_num_batched_tokens: int | None = None
+    isl: int = 0
+    osl: int = 0
+    max_model_len: int | None = None
+    gpu_memory_utilization: float = 0.9
+    prefix_hit_rate: float = 0.0
+    why_max_num_seqs: str = "sequences decoded together at the most"
+    memory_bytes: float | None = None
+    weight_bytes_per_device: float | None = None
+    replicas: int = 1
+    vendor: str = "NVIDIA"
+    served_name: str | None = None
+    host: str = "0.0.0.0"  # noqa: S104  (a server for others listens for others)
+    port: int | None = None
+    trust_remote_code: bool = False
+
+    @property
+    def devices(self) -> int:
+        """Accelerators of one replica [device]."""
+        return self.tp * self.pp * self.dp
+
+
+@dataclass(frozen=True)
+class Flag:
+    """One flag of a command line, or one key of a configuration file.
+
+    Parameters
+    ----------
+    name : str
+        As the engine documents it.
+    value : str, int, float, bool or None
+        Its value; None for a switch.
+    reason : str
+        Why it has that value.
+    source : str
+        Where the engine documents it.
+    """
+
+    name: str
+    value: str | int | float | bool | None
+    reason: str
+    source: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Launch:
+    """A command with its reasons, and the files it needs.
+
+    Parameters
+    ----------
+    engine, version, source, date : str
+        The engine, the version that the flags are of, where they were read and when.
+    program : tuple of str
+        What is run, before the flags.
+    flags : tuple of Flag
+        Flags in order.
+    keys : tuple of Flag
+        Keys of the configuration file, if the engine has one.
+    file : str
+        Name of that file; empty if there is none.
+    secrets : mapping of str to str
+        Environment variables that hold secrets, and what each is for.
+    notes : tuple of str
+        What the command cannot do or needs to be told.
+    settings : Settings
+        What it was made of.
+    image : str
+        Container image, if the engine publishes one.
+    port : int
+        Port the server listens on.
+    """
+
+    engine: str
+    version: str
+    source: str
+    date: str
+    program: tuple[str, ...]
+    flags: tuple[Flag, ...]
+    keys: tuple[Flag, ...]
+    file: str
+    secrets: Mapping[str, str] = field(hash=False)
+    notes: tuple[str, ...]
+    settings: Settings
+    image: str
+    port: int
+
+    @property
+    def argv(self) -> list[str]:
+        """Program, flags and values as the system runs them."""
+        words = list(self.program)
+        for flag in self.flags:
+            words.append(flag.name)
+            if flag.value is not None:
+                words.append(str(flag.value))
+        return words
+
+    @property
+    def key_argument(self) -> str:
+        """Shell words that pass the clients' key on, for an engine that does not read it from the environment."""
+        return '${SGLANG_API_KEY:+--api-key "$SGLANG_API_KEY"}' if self.engine == "sglang" else ""
+
+    @property
+    def config(self) -> str:
+        """Configuration file with its reasons, as YAML; empty if the engine takes flags only."""
+        lines: list[str] = []
+        group = ""
+        for key in self.keys:
+            outer, _, inner = key.name.rpartition(".")
+            if outer and outer != group:
+                lines.append(f"{outer}:")
+            group = outer
+            indent = "  " if outer else ""
+            lines.append(f"{indent}{inner}: {json.dumps(key.value)}  # {key.reason}")
+        return "\n".join(lines) + "\n" if lines else ""
+
+    @property
+    def script(self) -> str:
+        """Shell script with a comment for every flag."""
+        lines = ["#!/usr/bin/env bash", f"# {self.engine} {self.version}; flags: {self.source} ({self.date})"]
+        lines += [f"# {note}" for note in self.notes]
+        lines += [f"# reads {name} from the environment: {why}" for name, why in self.secrets.items()]
+        lines.append("set -euo pipefail")
+        if self.file:
+            lines += [f"cat > {self.file} <<'YAML'", self.config.rstrip("\n"), "YAML"]
+        width = max((len(_words(flag)) for flag in self.flags), default=0)
+        lines.append("flags=(")
+        lines += [f"  {_words(flag):<{width}}  # {flag.reason}" for flag in self.flags]
+        if self.key_argument:
+            lines.append(f"  {self.key_argument:<{width}}  # only if the key is set")
+        lines += [")", f'exec {shlex.join(self.program)} "${{flags[@]}}"']
+        return "\n".join(lines) + "\n"
+
+    @property
+    def kubernetes(self) -> str:
+        """Kubernetes Deployment and Service, as YAML.
+
+        Raises
+        ------
+        InputError
+            The engine has no manifest here, or a replica needs accelerators that no device plugin is known for.
+        """
+        if not self.image:
+            raise InputError(f"There is no Kubernetes manifest for {self.engine}.", "It is made for vllm.")
+        resource = _GPU_RESOURCE.get(self.settings.vendor)
+        if resource is None:
+            raise InputError(
+                f"No Kubernetes resource is known for accelerators of {self.settings.vendor}.",
+                f"Known: {', '.join(_GPU_RESOURCE)}.",
+                "Take the script instead.",
+            )
+        return _manifest(self, resource)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Give everything, with the names of the JSON output.
+
+        Returns
+        -------
+        dict
+            `argv`, `script`, `config`, `flags` with their reasons and sources.
+        """
+        return {
+            "engine": self.engine,
+            "version": self.version,
+            "source": self.source,
+            "date": self.date,
+            "argv": self.argv,
+            "flags": [vars(flag) for flag in (*self.flags, *self.keys)],
+            "config": self.config,
+            "script": self.script,
+            "secrets": dict(self.secrets),
+            "notes": list(self.notes),
+        }
+
+
+def engines() -> list[str]:
+    """Engines that `launch` can start.
+
+    Returns
+    -------
+    list of str
+        Names.
+
+    Examples
+    --------
+    >>> engines()
+    ['vllm', 'sglang', 'trtllm', 'llama.cpp']
+    """
+    return list(_table())
+
+
+def launch(engine: str, settings: Settings) -> Launch:
+    """Write the command that starts an engine with these settings.
+
+    Parameters
+    ----------
+    engine : str
+        One of `engines`.
+    settings : Settings
+        What to start it with.
+
+    Returns
+    -------
+    Launch
+        Command, configuration file, reasons, notes.
+
+    Raises
+    ------
+    UnknownNameError
+        No such engine.
+    InputError
+        A number format of the KV cache, or a layout, that the engine does not have.
+
+    Examples
+    --------
+    >>> made = launch("vllm", Settings(model="org/model", tp=4, max_num_seqs=142, isl=4096, osl=1024))
+    >>> made.argv[:7]
+    ['vllm', 'serve', 'org/model', '--host', '0.0.0.0', '--tensor-parallel-size', '4']
+    """
+    table = _table()
+    if engine not in table:
+        raise UnknownNameError("engine", engine, table, "batchline launch starts these.")
+    entry = table[engine]
+    _check_layout(engine, settings)
+    values = _values(engine, entry, settings)
+    return Launch(
+        engine=engine,
+        version=entry["version"],
+        source=entry["source"],
+        date=entry["date"],
+        program=tuple(word.format(model=settings.model) for word in entry["program"]),
+        flags=_flags(entry["flags"], values),
+        keys=_flags(entry.get("keys", []), values),
+        file=entry["file"],
+        secrets=entry["secrets"],
+        notes=tuple(_notes(engine, entry, settings)),
+        settings=settings,
+        image=entry.get("image", ""),
+        port=settings.port or entry["port"],
+    )
+
+
+@functools.cache
+def _table() -> dict[str, Any]:
+    return tomllib.loads(resources.files("batchline").joinpath("data/launch_flags.toml").read_text(encoding="utf-8"))
+
+
+def _check_layout(engine: str, settings: Settings) -> None:
+    for name in ("tp", "pp", "dp", "ep", "replicas"):
+        if getattr(settings, name) < 1:
+            raise InputError(f"{name} = {getattr(settings, name)}: it is 1 or more.")
+    for name in ("model", "served_name", "host", "weights", "why_max_num_seqs"):
+        if not str(getattr(settings, name) or "").isprintable():  # a line break would end a comment
+            raise InputError(f"{name} has a character that cannot be printed.", "", "Write it in one line.")
+    if engine == "llama.cpp" and (settings.tp > 1 or settings.dp > 1 or settings.ep > 1):
+        raise InputError(
+            "llama.cpp deals whole layers out to devices.",
+            "It runs with --pp only.",
+            "Choose tp 1, dp 1, ep 1, or another engine.",
+        )
+    if not 0 < settings.gpu_memory_utilization <= 1:
+        raise InputError(f"A share of memory lies between 0 and 1, got {settings.gpu_memory_utilization}.")
+
+
+def _values(engine: str, entry: Mapping[str, Any], settings: Settings) -> dict[str, Any]:
+    """Settings and what follows from them, under the names that launch_flags.toml uses."""
+    kv_names = entry["kv"]
+    if settings.kv not in kv_names:
+        raise UnknownNameError(f"KV cache format of {engine}", settings.kv, kv_names, "Choose another --kv or engine.")
+    longest = settings.max_model_len or (settings.isl + settings.osl) or None
+    per_rank = None if settings.max_num_seqs is None else max(1, settings.max_num_seqs // settings.dp)
+    rounded = settings.weights != settings.checkpoint_weights
+    return dict(vars(settings)) | {
+        "always": True,
+        "max_model_len": longest,
+        "max_num_seqs_per_rank": per_rank,
+        "max_num_seqs_reason": settings.why_max_num_seqs,
+        "expert_parallel": settings.ep > 1 or None,
+        "tp_times_dp": settings.tp * settings.dp,
+        "attention_dp": settings.dp > 1 or None,
+        "online_quantization": entry["online"].get(settings.weights) if rounded else None,
+        "kv_name": kv_names[settings.kv],
+        "prefix_caching": settings.prefix_hit_rate > 0,
+        "no_prefix_caching": settings.prefix_hit_rate == 0 or None,
+        "chunked": settings.max_num_batched_tokens is not None or None,
+        "free_memory_fraction": _free_fraction(settings),
+        "file": entry["file"],
+        "all_layers": "all",
+        "split_mode": "layer" if settings.pp > 1 else None,
+        "context_of_all_slots": None if longest is None or per_rank is None else per_rank * longest,
+        "ubatch": None if settings.max_num_batched_tokens is None else min(_UBATCH, settings.max_num_batched_tokens),
+        "flash_attention": "on",
+    }
+
+
+def _free_fraction(settings: Settings) -> float | None:
+    """Share of what is free after loading that leaves the KV cache the plan counted on."""
+    memory, weights = settings.memory_bytes, settings.weight_bytes_per_device
+    if memory is None or weights is None:
+        return None
+    kv = settings.gpu_memory_utilization * memory - weights
+    if kv <= 0:
+        raise InputError("The weights leave no memory for the KV cache.", "", "Use more devices or a smaller format.")
+    return round(kv / (memory - weights), 3)
+
+
+def _flags(rows: list[dict[str, Any]], values: Mapping[str, Any]) -> tuple[Flag, ...]:
+    made = []
+    for row in rows:
+        value = values[row["setting"]] if row["setting"] else None
+        if row["setting"] and (value is None or value == row.get("omit")):
+            continue
+        if "when" in row and not values[row["when"]]:
+            continue
+        made.append(Flag(row["name"], value, row["reason"].format(**values), row["source"]))
+    return tuple(made)
+
+
+def _notes(engine: str, entry: Mapping[str, Any], settings: Settings) -> list[str]:
+    notes = []
+    if engine == "llama.cpp":
+        notes.append(f"{settings.model} must be a GGUF file in {settings.weights}.")
+    elif settings.weights != settings.checkpoint_weights and settings.weights not in entry["online"]:
+        notes.append(
+            f"{settings.model} is {settings.checkpoint_weights}: {engine} cannot round it to {settings.weights} while "
+            f"loading. Give a checkpoint that is {settings.weights} already."
+        )
+    if settings.weights != settings.checkpoint_weights:
+        notes.append(f"{settings.weights} changes what the model says: check its quality on your own tasks.")
+    if settings.replicas > 1:
+        notes.append(f"{settings.replicas} replicas: run it {settings.replicas} times behind a load balancer.")
+    if settings.dp > 1 and settings.max_num_seqs and engine in ("vllm", "trtllm"):
+        notes.append(f"The limit of sequences is of each of the {settings.dp} ranks.")
+    return notes
+
+
+def _words(flag: Flag) -> str:
+    return flag.name if flag.value is None else f"{flag.name} {shlex.quote(str(flag.value))}"
+
+
+def _manifest(made: Launch, resource: str) -> str:
+    settings = made.settings
+    name = re.sub(r"[^a-z0-9]+", "-", (settings.served_name or settings.model).rsplit("/", 1)[-1].lower()).strip("-")[
+        :53
+    ]
+    arguments = [f"            - {json.dumps(settings.model)}"]
+    for flag in made.flags:
+        word = flag.name if flag.value is None else f"{flag.name}={flag.value}"
+        arguments.append(f"            - {json.dumps(word)}  # {flag.reason}")
+    secrets = []
+    for variable, why in made.secrets.items():
+        key = variable.lower().replace("_", "-")
+        secrets += [
+            f"            - name: {variable}  # {why}",
+            "              valueFrom:",
+            f"                secretKeyRef: {{name: {name}-secrets, key: {key}, optional: true}}",
+        ]
+    notes = "\n".join(f"# {note}" for note in made.notes if not note.startswith(f"{settings.replicas} replicas"))
+    keys = " ".join(f'--from-literal={variable.lower().replace("_", "-")}="${variable}"' for variable in made.secrets)
+    return f"""\
+# {made.engine} {made.version}; flags: {made.source} ({made.date})
+{notes + chr(10) if notes else ""}# Before: kubectl create secret generic {name}-secrets {keys}
+apiVersion: apps/v1
+kind: Deployment
+metadata:
+  name: {name}
+  labels: {{app.kubernetes.io/name: {name}}}
+spec:
+  replicas: {settings.replicas}  # of {settings.devices} accelerators each
+  selector:
+    matchLabels: {{app.kubernetes.io/name: {name}}}
+  template:
+    metadata:
+      labels: {{app.kubernetes.io/name: {name}}}
+    spec:
+      containers:
+        - name: vllm
+          image: {made.image}  # pinned: flags and defaults change between versions
+          args:
+{chr(10).join(arguments)}
+          env:
+{chr(10).join(secrets)}
+          ports:
+            - containerPort: {made.port}
+          resources:
+            limits: {{{resource}: {settings.devices}}}  # all on one node: they talk in every layer
+          startupProbe:  # loading the weights takes minutes
+            httpGet: {{path: /health, port: {made.port}}}
+            periodSeconds: 10
+            failureThreshold: 180
+          readinessProbe:
+            httpGet: {{path: /health, port: {made.port}}}
+            periodSeconds: 5
+          volumeMounts:
+            - {{name: shared-memory, mountPath: /dev/shm}}  # the workers pass activations through it
+      volumes:
+        - name: shared-memory
+          emptyDir: {{medium: Memory}}
+---
+apiVersion: v1
+kind: Service
+metadata:
+  name: {name}
+spec:
+  selector: {{app.kubernetes.io/name: {name}}}
+  ports:
+    - {{port: 80, targetPort: {made.port}}}
+"""

