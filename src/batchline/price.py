@@ -27,7 +27,7 @@ from typing import Final
 from batchline import accelerator
 from batchline.errors import InputError, MissingFactError, UnknownNameError, closest
 
-__all__ = ["STALE_DAYS", "OwnerCost", "Price", "Quote", "given", "load", "names", "owner_cost", "quotes"]
+__all__ = ["OwnerCost", "Price", "Quote", "given", "load", "names", "owner_cost", "quotes"]
 
 STALE_DAYS: Final = 90
 """From this age on a price comes with a warning [day]."""
