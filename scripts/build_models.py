@@ -14,6 +14,7 @@ import dataclasses
 import json
 import re
 import sys
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -82,19 +83,25 @@ def shorten(config: dict[str, Any], quant: dict[str, Any] | None) -> dict[str, A
         Config.refuse_unread = original  # type: ignore[method-assign]
     inner = next((config[wrapper] for wrapper in WRAPPERS if isinstance(config.get(wrapper), dict)), config)
     short = {"model_type": wanted.model_type}
-    short |= {key: value for key, value in reads[-1].read.items() if value is not None}
+    short |= {key: plain(value) for key, value in reads[-1].read.items() if value is not None}
     for key in KEPT[1:]:
         if value := inner.get(key) or config.get(key):
             short[key] = value
-    recipe = quant.get("quantization", quant) if quant else None
-    recipe = recipe or inner.get("quantization_config") or config.get("quantization_config")
+    recipe = inner.get("quantization_config") or config.get("quantization_config")
+    if quant and not recipe:
+        recipe = {"quant_method": "modelopt", **quant.get("quantization", quant)}
     if recipe:
-        if quant:
-            recipe = {"quant_method": "modelopt", **recipe}
         short["quantization_config"] = shorter_recipe(recipe, short, wanted)
     compact = {key: compress(value) for key, value in short.items()}
     check(compact, wanted)
     return compact
+
+
+def plain(value: Any) -> Any:
+    """What was read of a nested object, without nulls."""
+    if isinstance(value, dict):
+        return {key: plain(content) for key, content in value.items() if content is not None}
+    return [plain(item) for item in value] if isinstance(value, list) else value
 
 
 def check(short: dict[str, Any], wanted: Architecture) -> None:
@@ -116,8 +123,8 @@ def shorter_recipe(recipe: dict[str, Any], short: dict[str, Any], wanted: Archit
     """The recipe with long module lists written as globs, if that changes nothing."""
     kept = {key: value for key, value in recipe.items() if key not in {"producer", "quantization_status", "format"}}
     for key, value in recipe.items():
-        for shorter in candidates(value):
-            trial = {**kept, key: shorter}
+        for candidate in candidates(value):
+            trial = {**kept, key: candidate}
             if same({**short, "quantization_config": trial}, wanted):
                 kept = trial
                 break
@@ -126,36 +133,73 @@ def shorter_recipe(recipe: dict[str, Any], short: dict[str, Any], wanted: Archit
 
 def candidates(value: Any) -> list[Any]:
     """Shorter forms of a list or table of modules, shortest first."""
-    if isinstance(value, list) and len(value) > 8 and all(isinstance(item, str) for item in value):
-        starred = list(dict.fromkeys(re.sub(r"(?<=layers\.)\d+", "*", item) for item in value))
-        inside = [item for item in starred if not re.search(r"norm|vision|visual|bias|mtp|multi_modal", item)]
-        return [inside, starred]
-    if isinstance(value, dict) and len(value) > 8:
-        starred = {}
-        for module, entry in value.items():
-            starred.setdefault(re.sub(r"(?<=layers\.)\d+", "*", re.sub(r"(?<=experts\.)\d+", "0", module)), entry)
-        one = {}
-        for module, entry in value.items():
-            one.setdefault(re.sub(r"(?<=experts\.)\d+", "0", module), entry)
-        return [starred, one]
+    if isinstance(value, list) and len(value) > 3 and all(isinstance(item, str) for item in value):
+        inside = [item for item in value if not re.search(r"norm|vision|visual|bias|mtp|multi_modal|mm_proj", item)]
+        often = Counter(map(starred, inside))
+        frequent = [starred(item) if often[starred(item)] > 4 else item for item in inside]
+        forms = (map(starred, inside), frequent, inside, map(starred, value))
+        return [list(dict.fromkeys(form)) for form in forms]
+    if isinstance(value, dict) and len(value) > 3:
+        one = {re.sub(r"(?<=experts\.)\d+", "0", module): entry for module, entry in reversed(value.items())}
+        forms = [{starred(module): entry for module, entry in one.items()}, one]
+        groups = {
+            name: {**group, "targets": candidates(group["targets"])[0]}
+            for name, group in value.items()
+            if isinstance(group, dict) and len(group.get("targets", ())) > 3
+        }
+        return [groups, *forms] if groups else forms
+    if isinstance(value, dict) and all(isinstance(group, dict) for group in value.values()):
+        short = {
+            name: {key: shorter(key, content) for key, content in group.items() if key != "output_activations"}
+            for name, group in value.items()
+        }
+        return [short]
     return []
 
 
+def starred(module: str) -> str:
+    """Module with a star for the layer, so that one entry stands for all layers."""
+    return re.sub(r"(?<=layers\.)\d+(?=\.)", "*", module)
+
+
+def shorter(key: str, value: Any) -> Any:
+    """Part of a config group of compressed-tensors without what changes no byte."""
+    if key == "targets" and len(value) > 3:
+        return candidates(value)[0]
+    if key == "weights" and isinstance(value, dict):
+        kept = ("num_bits", "type", "strategy", "group_size", "symmetric")
+        return {part: value[part] for part in kept if value.get(part) is not None}
+    if key == "input_activations" and isinstance(value, dict):
+        return {"num_bits": value.get("num_bits")}
+    return value
+
+
 def compress(value: Any) -> Any:
-    """Long lists of a few values as a cycle or as runs."""
+    """Long lists of a few values as runs of repeated pieces."""
+    if isinstance(value, dict):
+        return {key: compress(content) for key, content in value.items()}
     if not isinstance(value, list) or len(value) < 8:
-        return {key: compress(content) for key, content in value.items()} if isinstance(value, dict) else value
-    length = len(value)
-    for period in range(1, min(13, length // 2)):
-        if value == (value[:period] * (length // period + 1))[:length]:
-            return {"cycle": value[:period], "length": length}
-    runs: list[list[Any]] = []
-    for item in value:
-        if runs and runs[-1][0] == item:
-            runs[-1][1] += 1
-        else:
-            runs.append([item, 1])
-    return {"runs": runs} if len(runs) * 2 < length else value
+        return value
+    runs: list[tuple[list[Any], int]] = []
+    start = 0
+    while start < len(value):
+        piece, times = best_run(value, start)
+        runs.append((piece, times))
+        start += len(piece) * times
+    short = {"runs": runs}
+    return short if len(json.dumps(short)) < len(json.dumps(value)) else value
+
+
+def best_run(value: list[Any], start: int) -> tuple[list[Any], int]:
+    """The piece at `start` whose repetitions reach farthest, the shortest of these."""
+    best, farthest = (value[start : start + 1], 1), start + 1
+    for period in range(1, 13):
+        piece, times = value[start : start + period], 1
+        while value[start + period * times : start + period * (times + 1)] == piece:
+            times += 1
+        if times > 1 and start + period * times > farthest:
+            best, farthest = (piece, times), start + period * times
+    return best
 
 
 if __name__ == "__main__":

@@ -76,6 +76,8 @@ class Architecture:
         What the layers keep of a sequence, equal ones counted.
     plain : str
         Number format of what the checkpoint does not quantise.
+    checkpoint_kv : str or None
+        KV-cache format that a quantised checkpoint asks for; engines take it unless told otherwise.
 
     Examples
     --------
@@ -102,6 +104,7 @@ class Architecture:
     weights: tuple[Weight, ...]
     caches: tuple[Cache, ...]
     plain: str = "bf16"
+    checkpoint_kv: str | None = None
 
     @classmethod
     def load(cls, given: str | Path | Mapping[str, Any]) -> Architecture:
@@ -200,7 +203,7 @@ Add it to the config.json.
             hidden_size=model.hidden_size,
             vocab_size=model.vocab_size,
             layers=len(model.layers),
-            moe_layers=sum(any(weight.role == "expert" for weight in layer.weights) for layer in model.layers),
+            moe_layers=sum(layer.has_experts for layer in model.layers),
             max_context=model.max_context,
             experts=model.experts,
             experts_per_token=model.experts_per_token,
@@ -211,6 +214,7 @@ Add it to the config.json.
             weights=weights,
             caches=_count_caches(model.layers),
             plain=recipe.plain,
+            checkpoint_kv=recipe.kv,
         )
 
     @functools.cached_property
@@ -608,14 +612,16 @@ def _known(model_type: object) -> str:
 
 def _counted(model: Model, recipe: Recipe) -> tuple[Weight, ...]:
     """Weights with the format that the checkpoint keeps them in, equal ones counted."""
+    kinds: dict[int, tuple[Layer, list[int]]] = {}
+    for index, layer in enumerate(model.layers):
+        kinds.setdefault(id(layer), (layer, []))[1].append(index)
     counts: dict[tuple[Weight, str], int] = {}
-    for index, layer in enumerate([*model.layers, model.outside]):
+    for layer, indices in [*kinds.values(), (model.outside, [0])]:
         for weight in layer.weights:
-            number_format = recipe.format_of(weight, index)
-            if model.expert_format and weight.role == "expert" and number_format.startswith("fp8"):
-                number_format = model.expert_format
-            key = weight, number_format
-            counts[key] = counts.get(key, 0) + 1
+            for number_format, count in recipe.formats(weight, indices).items():
+                replaced = model.expert_format if weight.role == "expert" and number_format[:3] == "fp8" else None
+                key = weight, replaced or number_format
+                counts[key] = counts.get(key, 0) + count
     return tuple(
         dataclasses.replace(weight, layers=count, number_format=number_format)
         for (weight, number_format), count in counts.items()
@@ -623,8 +629,11 @@ def _counted(model: Model, recipe: Recipe) -> tuple[Weight, ...]:
 
 
 def _count_caches(layers: Iterable[Layer]) -> tuple[Cache, ...]:
-    counts: dict[Cache, int] = {}
+    kinds: dict[int, tuple[Layer, int]] = {}
     for layer in layers:
+        kinds[id(layer)] = layer, kinds.get(id(layer), (layer, 0))[1] + 1
+    counts: dict[Cache, int] = {}
+    for layer, count in kinds.values():
         for cache in layer.caches:
-            counts[cache] = counts.get(cache, 0) + cache.layers
+            counts[cache] = counts.get(cache, 0) + count
     return tuple(dataclasses.replace(cache, layers=count) for cache, count in counts.items())

@@ -1,7 +1,7 @@
 """The catalogue of models: one line of data/models.jsonl each, read by the same parser as a config.json.
 
 A line holds name, Hugging Face id, aliases, source, date and the keys that decide sizes. Long lists are written short:
-`{"cycle": [...], "length": n}` repeats a list, `{"runs": [[value, times], ...]}` repeats values.
+`{"runs": [[[a, b], 3], [[c], 1]]}` is a, b, a, b, a, b, c.
 """
 
 from __future__ import annotations
@@ -95,10 +95,7 @@ def find(name: str) -> Row:
 def expand(value: Any) -> Any:
     """Write long lists out."""
     if isinstance(value, dict):
-        if value.keys() == {"cycle", "length"}:
-            cycle, length = value["cycle"], value["length"]
-            return (cycle * (length // len(cycle) + 1))[:length]
         if value.keys() == {"runs"}:
-            return [item for item, times in value["runs"] for _ in range(times)]
+            return [item for run, times in value["runs"] for item in run * times]
         return {key: expand(content) for key, content in value.items()}
     return value

@@ -59,6 +59,7 @@ class Config:
         self.family = family
         self.path = path
         self.read: dict[str, Any] = {}
+        self.known: set[str] = set()
         self._defaults = defaults or {}
         self._names = names or {}
 
@@ -163,9 +164,7 @@ class Config:
     def ignore(self, *keys: str) -> None:
         """Mark keys that this family is known not to use."""
         for key in keys:
-            for spelling in self.spellings(key):
-                if spelling in self.data:
-                    self.read[spelling] = self.data[spelling]
+            self.known.update(self.spellings(key))
 
     def wrong(self, key: str, value: object, wanted: str) -> ConfigError:
         """Error for a value that cannot be what the key means."""
@@ -177,7 +176,7 @@ class Config:
     def refuse_unread(self) -> None:
         """Refuse keys that were not read and look as if they changed a size."""
         for key, value in self.data.items():
-            if key not in self.read and _looks_size_bearing(key, value):
+            if key not in self.read and key not in self.known and _looks_size_bearing(key, value):
                 raise UnsupportedArchitectureError(
                     f"The {self.family} config has the unknown key {self.path}{key} = {_shown(value)}.",
                     "It may change a size, so it is not passed over.",

@@ -377,28 +377,36 @@ def nemotron_nas(c: Config, _options: Options) -> Model:
     blocks = c.objects("block_configs")
     if len(blocks) != layers:
         raise c.wrong("block_configs", len(blocks), f"a list of {layers} blocks")
-    stack, kv_heads = [], heads
-    for block in blocks:
-        mixer, ffn, layer = block.section("attention"), block.section("ffn"), Layer()
-        if not mixer.flag("no_op"):
-            group = mixer.integer("n_heads_in_group")
-            if heads % group:
-                raise mixer.wrong("n_heads_in_group", group, f"a divisor of num_attention_heads {heads}")
-            kv_heads = min(kv_heads, heads // group)
-            layer += norms(hidden, "layers.{}.input_layernorm") + gqa(hidden, heads, heads // group, sizes.head_dim)
-        if not ffn.flag("no_op"):
-            width = _nas_width(ffn.number("ffn_mult", high=64), hidden)
+    shapes = [
+        (_nas_kv_heads(block.section("attention"), heads), _nas_width(block.section("ffn"), hidden)) for block in blocks
+    ]
+    kinds = {}
+    for kv_heads, width in set(shapes):
+        layer = Layer()
+        if kv_heads:
+            layer += norms(hidden, "layers.{}.input_layernorm") + gqa(hidden, heads, kv_heads, sizes.head_dim)
+        if width:
             layer += norms(hidden, "layers.{}.post_attention_layernorm") + dense_ffn(hidden, width)
-        for part in (mixer, ffn):
-            part.refuse_unread()
-        stack.append(layer)
+        kinds[kv_heads, width] = layer
     c.ignore("intermediate_size", "num_key_value_heads", "attention_bias", "mlp_bias")
-    return assemble(c, stack, sizes._replace(kv_heads=kv_heads))
+    fewest = min((kv_heads for kv_heads, _ in shapes if kv_heads), default=heads)
+    return assemble(c, [kinds[shape] for shape in shapes], sizes._replace(kv_heads=fewest))
 
 
-def _nas_width(multiple: float, hidden: int) -> int:
-    width = int(2 * multiple * hidden / 3)
-    return -(-width // 256) * 256  # rounded up to a multiple of 256, as its class does
+def _nas_kv_heads(block: Config, heads: int) -> int:
+    """KV heads of a block; 0 without attention."""
+    group = 0 if block.flag("no_op") else block.integer("n_heads_in_group")
+    if group and heads % group:
+        raise block.wrong("n_heads_in_group", group, f"a divisor of num_attention_heads {heads}")
+    block.refuse_unread()
+    return heads // group if group else 0
+
+
+def _nas_width(block: Config, hidden: int) -> int:
+    """Width of the feed-forward part of a block; 0 without."""
+    multiple = 0.0 if block.flag("no_op") else block.number("ffn_mult", high=64)
+    block.refuse_unread()
+    return -(-int(2 * multiple * hidden / 3) // 256) * 256  # rounded up to a multiple of 256, as its class does
 
 
 def experts(c: Config, key: str) -> tuple[int, int]:

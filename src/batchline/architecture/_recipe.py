@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Recipe", "plain_format", "read_recipe"]
 
+_FRONTS = ("model.", "language_model.", "text_model.", "backbone.", "transformer.")
+_LAYER = re.compile(r"((?:.*\.)?(?:layers|h)\.)(\d+)((?:\..*|\*.*)?)")
 _WRAPPERS = re.compile(r"^(?:(?:model|language_model|text_model|backbone|transformer)\.)+(?=.)")
 _PLAIN = {"bfloat16": "bf16", "float16": "fp16", "float32": "fp32", "bf16": "bf16", "fp16": "fp16", "fp32": "fp32"}
 _MODELOPT = {
@@ -57,9 +59,11 @@ class Recipe:
     excluded : tuple of str
         Modules left in the plain format: names, globs, or regular expressions after "re:".
     named : mapping
-        Modules with a format of their own.
+        Modules with a format of their own, written alike.
     experts_only : bool
         Whether only routed experts are converted.
+    kv : str or None
+        Format of the KV cache that the checkpoint asks for.
     """
 
     default: str = "bf16"
@@ -67,57 +71,115 @@ class Recipe:
     excluded: tuple[str, ...] = ()
     named: Mapping[str, str] = field(default_factory=dict)
     experts_only: bool = False
+    kv: str | None = None
 
-    def format_of(self, weight: Weight, layer: int) -> str:
-        """Format in which the checkpoint keeps a weight of a layer."""
-        if not weight.linear:
-            return self.plain
-        module = weight.module.format(layer)
-        if self.named:
-            return self.named.get(module) or self._named_globs(module) or self.plain
-        if weight.role in {"embedding", "head", "position"} or (self.experts_only and weight.role != "expert"):
-            return self.plain
-        return self.plain if self.default != self.plain and self._matcher.excludes(module) else self.default
-
-    def _named_globs(self, module: str) -> str | None:
-        parts = module.split(".")
-        for length in range(len(parts) - 1, 0, -1):
-            if found := self.named.get(".".join(parts[:length])):
-                return found
-        return None
+    def formats(self, weight: Weight, layers: Iterable[int]) -> dict[str, int]:
+        """Formats in which the checkpoint keeps a weight, each with the number of these layers that use it."""
+        layers = list(layers)
+        if not weight.linear or not (self.named or self.default != self.plain):
+            return {self.plain: len(layers)}
+        counts: dict[str, int] = {}
+        rest = set(layers)
+        for number_format, matcher in self._named:
+            hit = matcher.layers(weight.module, rest)
+            if hit:
+                counts[number_format] = counts.get(number_format, 0) + len(hit)
+                rest -= hit
+        if rest and self.default != self.plain:
+            outside = weight.role in {"embedding", "layer_embedding", "head", "position"}
+            if not outside and not (self.experts_only and weight.role != "expert"):
+                rest_excluded = self._excluded.layers(weight.module, rest)
+                if converted := len(rest) - len(rest_excluded):
+                    counts[self.default] = counts.get(self.default, 0) + converted
+                rest = rest_excluded
+        if rest:
+            counts[self.plain] = counts.get(self.plain, 0) + len(rest)
+        return counts
 
     @functools.cached_property
-    def _matcher(self) -> _Matcher:
-        return _Matcher(self.excluded)
+    def _excluded(self) -> _Modules:
+        return _Modules(self.excluded)
+
+    @functools.cached_property
+    def _named(self) -> list[tuple[str, _Modules]]:
+        by_format: dict[str, list[str]] = {}
+        for module, number_format in self.named.items():
+            by_format.setdefault(number_format, []).append(module)
+        return [(number_format, _Modules(modules)) for number_format, modules in by_format.items()]
 
 
-class _Matcher:
-    """Decides whether a module is on an exclude list of names, globs and regular expressions."""
+class _Modules:
+    """A list of modules: names, globs and regular expressions, most of them once for each layer.
+
+    Names that differ only in the layer become one pattern with a set of layers, so that a list of thousands is
+    compared with a kind of weight in a few steps. A name stands for the modules below it too, and may leave out the
+    beginning: "gate" is any module of that name, "layers.3.self_attn" all of that attention.
+    """
 
     def __init__(self, patterns: Iterable[str]) -> None:
-        self.names: set[tuple[str, ...]] = set()
-        globs: list[str] = []
+        self.names: dict[tuple[str, ...], set[int] | None] = {}
+        self.globs: dict[str, set[str] | None] = {}
         self.regexes: list[re.Pattern[str]] = []
         for pattern in patterns:
             if pattern.startswith("re:"):
                 self.regexes.append(_compiled(pattern[3:]))
-            elif any(sign in pattern for sign in "*?["):
-                globs.append(fnmatch.translate(_bare(pattern)))
             else:
-                self.names.add(tuple(_bare(pattern).split(".")))
-        self.lengths = sorted({len(name) for name in self.names})
-        self.globs = [re.compile("|".join(globs[start : start + 200])) for start in range(0, len(globs), 200)]
+                self._add(_bare(pattern))
+        self._globs = [(re.compile(fnmatch.translate(glob)), heads) for glob, heads in self.globs.items()]
 
-    def excludes(self, module: str) -> bool:
-        parts = tuple(module.split("."))
-        for length in self.lengths:
-            if any(parts[start : start + length] in self.names for start in range(len(parts) - length + 1)):
-                return True
-        with_end = (module, f"{module}.weight")
-        if any(glob.match(name) for glob in self.globs for name in with_end):
-            return True
-        wrapped = (module, f"model.{module}", f"language_model.model.{module}", f"model.language_model.{module}")
-        return any(regex.match(name) for regex in self.regexes for name in wrapped)
+    def _add(self, pattern: str) -> None:
+        match = _LAYER.fullmatch(pattern)
+        if any(sign in pattern for sign in "*?["):
+            if match is None:
+                self.globs[pattern] = None
+            else:
+                heads = self.globs.setdefault(f"{match[1]}{{}}{match[3]}", set())
+                if heads is not None:
+                    heads.add(match[2] if match[3].startswith("*") else f"{match[2]}.")
+        elif match is None:
+            self.names[tuple(pattern.split("."))] = None
+        else:
+            name = tuple(f"{match[1]}{{}}{match[3]}".split("."))
+            layers = self.names.setdefault(name, set())
+            if layers is not None:
+                layers.add(int(match[2]))
+
+    def layers(self, module: str, layers: set[int]) -> set[int]:
+        """Of these layers, those whose module (with `{}` for the layer) is on the list."""
+        if not layers:
+            return set()
+        found: set[int] = set()
+        parts = module.split(".")
+        for name, listed in self.names.items():
+            if _inside(name, parts):
+                found |= layers if listed is None else layers & listed
+        for glob, heads in self._globs:
+            if glob.match(module) or glob.match(f"{module}.weight"):
+                found |= layers if heads is None else {layer for layer in layers if _begins(layer, heads)}
+        for regex in self.regexes:
+            found |= _matching(regex, module, layers)
+        return found
+
+
+def _inside(name: tuple[str, ...], parts: list[str]) -> bool:
+    size = len(name)
+    return any(tuple(parts[start : start + size]) == name for start in range(len(parts) - size + 1))
+
+
+def _begins(layer: int, heads: set[str]) -> bool:
+    number = f"{layer}."
+    return any(number.startswith(head) for head in heads)
+
+
+def _matching(regex: re.Pattern[str], module: str, layers: set[int]) -> set[int]:
+    def hit(layer: int) -> bool:
+        bare = module.format(layer)
+        wrapped = (bare, f"model.{bare}", f"language_model.model.{bare}", f"model.language_model.{bare}")
+        return any(regex.match(name) for name in wrapped)
+
+    if not re.search(r"\d", regex.pattern.replace("\\d", "0")):  # a pattern without a digit treats all layers alike
+        return layers if hit(min(layers)) else set()
+    return {layer for layer in layers if hit(layer)}
 
 
 def _compiled(pattern: str) -> re.Pattern[str]:
@@ -128,7 +190,10 @@ def _compiled(pattern: str) -> re.Pattern[str]:
 
 
 def _bare(name: str) -> str:
-    return _WRAPPERS.sub("", name)
+    """Name without wrappers in front; "layers.*." is written "layers.{}." and stands for every layer."""
+    if name.startswith(_FRONTS):
+        name = _WRAPPERS.sub("", name)
+    return name.replace("layers.*.", "layers.{}.", 1) if name.startswith(("layers.*.", "h.*.")) else name
 
 
 def plain_format(config: Mapping[str, Any]) -> str:
@@ -150,7 +215,7 @@ def read_recipe(config: Mapping[str, Any] | None, hf_quant_config: Mapping[str, 
     config : mapping or None
         `quantization_config` of the config.json.
     hf_quant_config : mapping or None
-        The file hf_quant_config.json of ModelOpt, which wins where both are there.
+        The file hf_quant_config.json of ModelOpt, read where the first says nothing.
     plain : str
         Format of what is not converted.
 
@@ -165,19 +230,18 @@ def read_recipe(config: Mapping[str, Any] | None, hf_quant_config: Mapping[str, 
         If the method or a format is not known.
     """
     try:
+        if config:
+            config = _object(config, "quantization_config")
+            method = str(config.get("quant_method") or ("modelopt" if "quant_algo" in config else "")).casefold()
+            reader = _METHODS.get(method)
+            if reader is None:
+                given = config.get("quant_method")
+                raise ConfigError(f"quantization_config.quant_method is {given!r}.", f"Known: {', '.join(_METHODS)}.")
+            return reader(config, plain)
         if hf_quant_config:
             inner = _object(hf_quant_config, "hf_quant_config.json").get("quantization", hf_quant_config)
             return _modelopt(_object(inner, "quantization"), plain)
-        if not config:
-            return Recipe(plain, plain)
-        config = _object(config, "quantization_config")
-        method = str(config.get("quant_method") or ("modelopt" if "quant_algo" in config else "")).casefold()
-        reader = _METHODS.get(method)
-        if reader is None:
-            raise ConfigError(
-                f"quantization_config.quant_method is {config.get('quant_method')!r}.", f"Known: {', '.join(_METHODS)}."
-            )
-        return reader(config, plain)
+        return Recipe(plain, plain)
     except BatchlineError:
         raise
     except (TypeError, ValueError, AttributeError, KeyError) as error:
@@ -209,6 +273,8 @@ def _fp8(config: Mapping[str, Any], plain: str) -> Recipe:
     else:
         raise ConfigError(f"quantization_config.weight_block_size is {block!r}.", "It is two whole numbers.")
     precision.load(name)
+    if layers := config.get("quantized_layers"):  # experts converted once more; the exclude list is of that step
+        return Recipe(name, plain, (), _named(_object(layers, "quantized_layers")), kv=_kv_format(config))
     return Recipe(name, plain, _strings(config, "modules_to_not_convert", "ignored_layers"))
 
 
@@ -229,18 +295,43 @@ def _modelopt_name(algorithm: object, group: object) -> str:
 def _modelopt(config: Mapping[str, Any], plain: str) -> Recipe:
     algorithm = config.get("quant_algo")
     excluded = _strings(config, "exclude_modules", "ignore")
+    kv = _kv_format(config)
     if algorithm is None:
-        return Recipe(plain, plain)
+        return Recipe(plain, plain, kv=kv)
     if str(algorithm).upper() == "MIXED_PRECISION":
         layers = _object(config.get("quantized_layers") or {}, "quantized_layers")
-        named = {
-            _bare(module): _modelopt_name(_object(entry, module).get("quant_algo"), entry.get("group_size"))
-            for module, entry in layers.items()
-        }
-        if not named:
-            raise ConfigError("quant_algo is MIXED_PRECISION, but quantized_layers names no layer.")
-        return Recipe(plain, plain, excluded, named)
-    return Recipe(_modelopt_name(algorithm, config.get("group_size")), plain, excluded)
+        return Recipe(plain, plain, excluded, _named(layers), kv=kv)
+    return Recipe(_modelopt_name(algorithm, config.get("group_size")), plain, excluded, kv=kv)
+
+
+def _named(layers: Mapping[str, Any]) -> dict[str, str]:
+    """Formats of `quantized_layers`; the experts of a layer, listed one by one, become one entry."""
+    entries: dict[str, Any] = {}
+    for module, entry in layers.items():
+        front, experts, number = module.partition(".experts.")
+        name = f"{front}.experts.0.{number.partition('.')[2]}" if experts and "." in number else module
+        if entries.setdefault(name, entry) != entry:
+            raise ConfigError(f"quantized_layers has more than one format for the experts of {front}.")
+    if not entries:
+        raise ConfigError("quant_algo is MIXED_PRECISION, but quantized_layers names no layer.")
+    return {
+        name: _modelopt_name(_object(entry, name).get("quant_algo"), entry.get("group_size"))
+        for name, entry in entries.items()
+    }
+
+
+def _kv_format(config: Mapping[str, Any]) -> str | None:
+    """KV-cache format that a checkpoint asks for: ModelOpt by name, compressed-tensors by bits and type."""
+    given = config.get("kv_cache_quant_algo") or config.get("kv_cache_scheme")
+    if given is None:
+        return None
+    if isinstance(given, dict):
+        kinds = {"8 float": "fp8", "4 float": "nvfp4", "8 int": "int8"}
+        given = kinds.get(f"{given.get('num_bits')} {given.get('type')}", given)
+    name = str(given).casefold()
+    if name not in precision.kv_names():
+        raise ConfigError(f"The KV-cache format of the checkpoint is {given!r}.", "Known: FP8, NVFP4, INT8.")
+    return name
 
 
 def _awq(config: Mapping[str, Any], plain: str) -> Recipe:
@@ -269,12 +360,13 @@ def _compressed_tensors(config: Mapping[str, Any], plain: str) -> Recipe:
         weights = _object(_object(group, "config_groups").get("weights") or {}, "weights")
         name = _compressed_name(weights, group.get("input_activations"))
         targets: Sequence[object] = group.get("targets") or ["Linear"]
-        formats.update({_bare(str(target)): name for target in targets})
+        formats.update({str(target): name for target in targets})
     if not formats:
         raise ConfigError("quantization_config.config_groups names no group.")
+    kv = _kv_format(config)
     if "Linear" in formats:
-        return Recipe(formats["Linear"], plain, excluded)
-    return Recipe(plain, plain, excluded, formats)
+        return Recipe(formats["Linear"], plain, excluded, kv=kv)
+    return Recipe(plain, plain, excluded, formats, kv=kv)
 
 
 def _compressed_name(weights: Mapping[str, Any], activations: object) -> str:

@@ -6,6 +6,7 @@ Equal ones are counted, not repeated, so that bytes and FLOPs are short sums wha
 from __future__ import annotations
 
 import dataclasses
+import functools
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -173,6 +174,11 @@ class Layer:
 
     weights: tuple[Weight, ...] = ()
     caches: tuple[Cache, ...] = ()
+
+    @functools.cached_property
+    def has_experts(self) -> bool:
+        """Whether it is a mixture of experts."""
+        return any(weight.role == "expert" for weight in self.weights)
 
     def __add__(self, other: Layer) -> Layer:
         return Layer(self.weights + other.weights, self.caches + other.caches)
