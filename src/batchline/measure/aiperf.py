@@ -49,6 +49,24 @@ class _Statistic(Foreign):
     p50: float | None = None
 
 
+class _Phase(Foreign):
+    kind: str = ""
+    concurrency: float | None = None
+
+
+class _Name(Foreign):
+    name: str = ""
+
+
+class _Models(Foreign):
+    items: list[_Name] = Field(default_factory=list)
+
+
+class _InputConfig(Foreign):
+    phases: list[_Phase] = Field(default_factory=list)
+    models: _Models = Field(default_factory=_Models)
+
+
 def matches(document: Document) -> bool:
     """Whether it is a summary with AIPerf's version, or lines with its metadata and metrics."""
     return document.has("aiperf_version") or (document.has("metadata", "metrics") and not document.has("benchmarks"))
@@ -243,7 +261,8 @@ def _summary(document: Document) -> list[MeasuredPoint]:
     agree(document.file, "time_to_first_token", ttft[0], latency[0], "request_latency", at_most=True)
     tpot = (latency[0] - ttft[0]) / (osl - 1) if osl > 1 else None
     cached = statistic("usage_prompt_cache_read_tokens").avg if "usage_prompt_cache_read_tokens" in data else None
-    asked = _concurrency(data)
+    config = check(_InputConfig, data.get("input_config") or {}, document.file, "input_config")
+    asked = next((phase.concurrency for phase in config.phases if phase.kind == "profiling"), None)
     return [
         MeasuredPoint(
             regime="serving",
@@ -266,7 +285,7 @@ def _summary(document: Document) -> list[MeasuredPoint]:
             mean_concurrency=per_s * latency[0],
             statistic="mean",
             arrival="closed_loop" if asked else "rate",
-            model=_model(data),
+            model=config.models.items[0].name if config.models.items else "",
             tool=f"{NAME} {data['aiperf_version']}",
             file=document.file,
             label=f"concurrency {asked:g}" if asked else "",
@@ -278,16 +297,3 @@ def _summary(document: Document) -> list[MeasuredPoint]:
             ),
         )
     ]
-
-
-def _concurrency(data: dict[str, Any]) -> float | None:
-    phases = (data.get("input_config") or {}).get("phases") or []
-    found = [
-        phase.get("concurrency") for phase in phases if isinstance(phase, dict) and phase.get("kind") == "profiling"
-    ]
-    return float(found[0]) if found and isinstance(found[0], (int, float)) else None
-
-
-def _model(data: dict[str, Any]) -> str:
-    items = ((data.get("input_config") or {}).get("models") or {}).get("items") or [{}]
-    return str(items[0].get("name", ""))

@@ -174,6 +174,22 @@ def start(file: TextIO) -> csv.DictWriter[str]:
     csv.DictWriter
         The header is written; `writerow(row_of(point))` adds a point.
     """
-    writer = csv.DictWriter(file, fieldnames=COLUMNS, lineterminator="\n")
+    writer = more(file)
     writer.writeheader()
     return writer
+
+
+def more(file: TextIO) -> csv.DictWriter[str]:
+    """Go on with a table whose header is written.
+
+    Parameters
+    ----------
+    file : text file
+        Open for appending.
+
+    Returns
+    -------
+    csv.DictWriter
+        `writerow(row_of(point))` adds a point.
+    """
+    return csv.DictWriter(file, fieldnames=COLUMNS, lineterminator="\n")

@@ -63,7 +63,7 @@ class Steps:
     context : float
         Mean context of them [token].
     t_step_s : float
-        Median step [s].
+        The step, median or another quantile [s].
     spread : float
         Relative spread of single steps: 1.4826 times the median absolute deviation over the median [-].
     count : int
@@ -141,19 +141,21 @@ def full_share(streams: Sequence[Stream], concurrency: float) -> float | None:
     return float(np.sum(np.diff(times)[flying[:-1] >= 0.9 * concurrency]) / length)
 
 
-def clean_steps(streams: Sequence[Stream]) -> list[Steps]:
+def clean_steps(streams: Sequence[Stream], quantile: float = 0.5) -> list[Steps]:
     """Find the decode steps without prefill and group them by batch.
 
     Parameters
     ----------
     streams : sequence of Stream
         Requests of one run, times on one clock.
+    quantile : float
+        Which of the gaps is the step: 0.5 is the median; a small one leaves out what other programs took away [-].
 
     Returns
     -------
     list of Steps
         By rising batch; a batch with fewer than 8 steps is left out, and one whose contexts span more than a factor of
-        2 is split at powers of 2.
+        2 is split.
     """
     streams = [stream for stream in streams if len(stream.arrivals_s) > 1]
     if not streams:
@@ -172,7 +174,7 @@ def clean_steps(streams: Sequence[Stream]) -> list[Steps]:
     found: list[Steps] = []
     for batch in np.unique(decoding[clean]):
         chosen = clean & (decoding == batch)
-        found += _grouped(int(batch), context[chosen], (end - begin)[chosen])
+        found += _grouped(int(batch), context[chosen], (end - begin)[chosen], quantile)
     return found
 
 
@@ -196,18 +198,21 @@ def _below(values: NDArray[np.float64], limits: NDArray[np.float64]) -> NDArray[
     return np.searchsorted(np.sort(values), limits, side="right")
 
 
-def _grouped(batch: int, context: NDArray[np.float64], gaps: NDArray[np.float64]) -> list[Steps]:
-    if len(gaps) and context.max() > 2 * max(1.0, context.min()):
-        bands = np.floor(np.log2(np.maximum(context, 1.0)))
-    else:
-        bands = np.zeros(len(context))
+def _grouped(batch: int, context: NDArray[np.float64], gaps: NDArray[np.float64], quantile: float) -> list[Steps]:
+    bands = np.zeros(len(context), dtype=np.int64)
+    least = float(context.min())
+    while context.max() > 2 * max(1.0, least):
+        beyond = context > 2 * max(1.0, least)
+        bands[beyond] += 1
+        least = float(context[beyond].min())
     found = []
     for band in np.unique(bands):
         chosen = bands == band
         count = round(chosen.sum() / batch)  # each step is seen once by every stream of the batch
         if count >= _LEAST_STEPS:
-            step = float(np.median(gaps[chosen]))
-            spread = 1.4826 * float(np.median(np.abs(gaps[chosen] - step))) / step
+            step = float(np.quantile(gaps[chosen], quantile))
+            middle = float(np.median(gaps[chosen]))
+            spread = 1.4826 * float(np.median(np.abs(gaps[chosen] - middle))) / middle
             found.append(Steps(batch, float(context[chosen].mean()), step, spread, count))
     return found
 

@@ -1,0 +1,348 @@
+"""`batchline measure`: a live endpoint, an engine's metrics, or the result files that are there already."""
+
+from __future__ import annotations
+
+import re
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
+
+import click
+
+from batchline import units
+from batchline.cli import _options, _output
+from batchline.errors import InputError, MeasurementError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from batchline.measure.hazards import Hazard
+    from batchline.measure.point import MeasuredPoint
+    from batchline.measure.probe import Outcome, Progress
+    from batchline.measure.scrape import ServerState
+
+_DEFAULT_OUT = "batchline-measured.csv"
+
+
+def _contexts(text: str) -> list[int]:
+    return [units.parse_tokens(part) for part in text.split(",")]
+
+
+@click.command("measure")
+@click.argument("targets", nargs=-1, required=True, metavar="URL | URL/metrics | FILES...")
+@click.option("--model", metavar="NAME", help="Name of the served model.  [default: the only one that is served]")
+@click.option(
+    "--batch",
+    "batches",
+    type=_options.BATCHES,
+    default="1,2,4..64",
+    show_default=True,
+    help="Batches to probe: 1,2,4..64, 1..8 or 16.",
+)
+@click.option(
+    "--context",
+    "contexts",
+    type=_options.Quantity("tokens", _contexts),
+    default="128,1k,4k",
+    show_default=True,
+    help="Prompt lengths to probe.",
+)
+@click.option(
+    "--max-seconds",
+    type=click.FloatRange(min=1),
+    default=300.0,
+    show_default=True,
+    help="A probe ends by itself within this time.",
+)
+@click.option("--repeats", type=click.IntRange(min=1), default=3, show_default=True, help="Bursts of each point.")
+@click.option(
+    "--quantile",
+    type=click.FloatRange(0, 1, min_open=True, max_open=True),
+    default=0.5,
+    show_default=True,
+    help="Which of the gaps is the step: 0.5 is the median; 0.1 on a machine that does other work too.",
+)
+@click.option(
+    "--api",
+    type=click.Choice(["auto", "completions", "chat"]),
+    default="auto",
+    show_default=True,
+    help="API to send requests to.",
+)
+@click.option(
+    "--out",
+    type=click.Path(dir_okay=False),
+    help=f"Result file (CSV) of a probe; a run that was interrupted goes on with it.  [default: {_DEFAULT_OUT}]",
+)
+@click.option(
+    "--for",
+    "duration",
+    type=_options.DURATION,
+    default="60s",
+    show_default=True,
+    help="How long to watch metrics; how far back to ask a Prometheus server.",
+)
+@click.option("--prometheus", is_flag=True, help="URL is a Prometheus server, not an engine.")
+@click.option(
+    "--overrule", multiple=True, metavar="HAZARD", help="Count points with this hazard as usable; all for every one."
+)
+@_options.output_options
+def command(targets: tuple[str, ...], **options: Any) -> None:
+    """Measure a live server, watch its metrics, or read result files, and say which points can be trusted.
+
+    A URL is probed: bursts of streamed requests at each batch and context, decode steps timed. A URL that ends in
+    /metrics is only watched. Files are recognised by their content: results of vllm bench serve, AIPerf, GuideLLM,
+    SGLang bench_serving, trtllm-bench, llama-bench, InferenceX, our CSV, and one or two saved scrapes of /metrics.
+    A key is taken from BATCHLINE_API_KEY or OPENAI_API_KEY; it is neither printed nor written.
+
+    \b
+    batchline measure http://localhost:8000/v1 --model llama --batch 1,2,4..64 --context 128,1k
+    batchline measure http://localhost:8000/metrics --for 60s
+    batchline measure results/*.json
+    """
+    urls = [
+        target for target in targets if re.match(r"https?://|[\w.-]+:\d+(/|$)", target) and not Path(target).exists()
+    ]
+    if urls and len(targets) > 1:
+        raise InputError(f"{urls[0]} is one of {len(targets)} targets.", "One address, or any number of files.")
+    if not urls:
+        _read(targets, options)
+    elif options["prometheus"] or re.search(r"/metrics/?$|/api/v1(/query(_range)?)?/?$", urls[0]):
+        _watch(urls[0], options)
+    else:
+        _probe(urls[0], options)
+
+
+def _probe(url: str, options: dict[str, Any]) -> None:
+    from batchline.measure import endpoint, probe
+
+    out = Path(options["out"] or _DEFAULT_OUT)
+    with _Bar("Measuring") as bar:
+
+        def told(progress: Progress) -> None:
+            bar.show(progress.done, progress.total, progress.left_s, progress.text)
+
+        try:
+            outcome = probe.probe(
+                url,
+                model=options["model"],
+                batches=options["batches"],
+                contexts=options["contexts"],
+                max_seconds=options["max_seconds"],
+                repeats=options["repeats"],
+                quantile=options["quantile"],
+                api=options["api"],
+                key=endpoint.key_from_environment(),
+                out=out,
+                on_progress=told,
+            )
+        except KeyboardInterrupt:
+            if out.exists():
+                click.echo(f"Stopped. {out} holds what was measured; the same command goes on from there.", err=True)
+            raise
+    _probed(outcome, out, options)
+
+
+def _probed(outcome: Outcome, out: Path, options: dict[str, Any]) -> None:
+    for note in outcome.notes:
+        _output.warn(f"{note[0].upper()}{note[1:]}.")
+    if outcome.points:
+        _show(outcome.points, options)
+        click.echo(f"{len(outcome.points)} points: {out}", err=True)
+    if outcome.stopped:
+        raise outcome.stopped
+    if not outcome.points:
+        raise MeasurementError(
+            "Nothing was measured.", "", "Allow more with --max-seconds, or ask for smaller batches and contexts."
+        )
+
+
+def _watch(url: str, options: dict[str, Any]) -> None:
+    from batchline.measure import endpoint, prometheus, scrape
+
+    key = endpoint.key_from_environment()
+    if options["prometheus"] or not re.search(r"/metrics/?$", url):
+        snapshots = prometheus.query(url, scrape.metric_names(), options["duration"], key=key)
+    else:
+        with _Bar("Watching") as bar:
+            seconds = options["duration"]
+
+            def told(count: int, left: float) -> None:
+                bar.show(round(seconds - left), round(seconds), left, f"{count} scrapes")
+
+            snapshots = prometheus.watch(url, seconds, key=key, on_snapshot=told)
+    _state(scrape.read(snapshots, options["model"]), url, options)
+
+
+def _state(state: ServerState, source: str, options: dict[str, Any]) -> None:
+    import dataclasses
+
+    from batchline.measure import scrape
+
+    point = state.point(re.sub(r"//[^/@]*@", "//", source))
+    if options["as_json"]:
+        _output.print_json({"state": dataclasses.asdict(state), "points": [point.to_dict()]})
+    elif options["as_csv"]:
+        _csv([point])
+    else:
+        click.echo()
+        click.echo(click.style(f"  {scrape.describe(state)}", bold=True))
+        for line in _facts(state):
+            click.echo(f"  {line}")
+        click.echo(f"  {state.reason}")
+        for line in state.advice():
+            click.echo(f"  {line}")
+        if state.method:
+            click.echo(f"  How: {state.method}.")
+
+
+def _facts(state: ServerState) -> list[str]:
+    facts = []
+    if state.t_step_low_s is not None and state.t_step_high_s is not None:
+        facts.append(f"step {units.format_time(state.t_step_low_s)} to {units.format_time(state.t_step_high_s)}")
+    if state.itl_mean_s is not None:
+        facts.append(f"mean gap with prefill {units.format_time(state.itl_mean_s)}")
+    if state.kv_use is not None:
+        facts.append(f"KV cache {state.kv_use:.0%} full")
+    if state.waiting is not None:
+        facts.append(f"{state.waiting:.3g} waiting")
+    if state.output_tokens_per_s is not None:
+        facts.append(units.format_rate(state.output_tokens_per_s))
+    if state.cached_share is not None:
+        facts.append(f"{state.cached_share:.0%} of prompt tokens cached")
+    line = ", ".join(facts)
+    return [f"{line[0].upper()}{line[1:]}."] if line else []
+
+
+def _read(paths: Sequence[str], options: dict[str, Any]) -> None:
+    from batchline.measure import prometheus, read_all, scrape
+
+    scrapes = [path for path in paths if _is_scrape(path)]
+    if scrapes and len(scrapes) == len(paths) <= 2:
+        shots = [prometheus.load(path) for path in paths]
+        _state(scrape.read(shots, options["model"]), Path(paths[-1]).name, options)
+        return
+    if scrapes:
+        raise InputError(f"{scrapes[0]} holds metrics.", "One scrape, or two of the same server, and no other files.")
+    _show(read_all(paths), options)
+
+
+def _is_scrape(path: str) -> bool:
+    from batchline.measure import prometheus
+
+    try:
+        with Path(path).open(encoding="utf-8") as file:
+            return prometheus.is_metrics(file.read(8192).rpartition("\n")[0])
+    except (OSError, UnicodeDecodeError):
+        return False
+
+
+def _show(points: Sequence[MeasuredPoint], options: dict[str, Any]) -> None:
+    from batchline.measure import hazards
+
+    found = hazards.inspect(points)
+    kept = hazards.usable(points, overrule=options["overrule"])
+    if options["as_json"]:
+        _output.print_json(
+            {"points": [_with_hazards(point, some, point in kept) for point, some in zip(points, found, strict=True)]}
+        )
+    elif options["as_csv"]:
+        _csv(points)
+    else:
+        _print(points, found, kept)
+
+
+def _with_hazards(point: MeasuredPoint, found: Sequence[Hazard], kept: bool) -> dict[str, Any]:
+    rows = [
+        {"name": one.name, "evidence": one.evidence, "consequence": one.consequence, "excludes": one.excludes}
+        for one in found
+    ]
+    return {**point.to_dict(), "hazards": rows, "usable": kept}
+
+
+def _csv(points: Sequence[MeasuredPoint]) -> None:
+    from batchline.measure import own_csv
+
+    writer = own_csv.start(sys.stdout)
+    for point in points:
+        writer.writerow(own_csv.row_of(point))
+
+
+def _print(points: Sequence[MeasuredPoint], found: Sequence[Sequence[Hazard]], kept: Sequence[MeasuredPoint]) -> None:
+    columns = [(name, "right") for name in ("batch", "context", "step", "TPOT", "TTFT", "total")]
+    columns += [("regime", "left"), ("from", "left"), ("hazards", "left")]
+    rows = [
+        (
+            _number(point.batch, "{:,.3g}"),
+            _number(point.context, "{:,.0f}"),
+            "-" if point.t_step_s is None else units.format_time(point.t_step_s),
+            "-" if point.tpot_s is None else units.format_time(point.tpot_s),
+            "-" if point.ttft_s is None else units.format_time(point.ttft_s),
+            "-" if point.output_tokens_per_s is None else units.format_rate(point.output_tokens_per_s),
+            point.regime,
+            point.name,
+            ", ".join(hazard.name for hazard in some) or "none",
+        )
+        for point, some in zip(points, found, strict=True)
+    ]
+    console = _output.console()
+    console.print()
+    console.print(_output.table(columns, rows, ["" if point in kept else "dim" for point in points]))
+    console.print()
+    for line in _explained(points, found, kept):
+        console.print(f"  {line}", soft_wrap=True)
+
+
+def _number(value: float | None, form: str) -> str:
+    return "-" if value is None else form.format(value)
+
+
+def _explained(
+    points: Sequence[MeasuredPoint], found: Sequence[Sequence[Hazard]], kept: Sequence[MeasuredPoint]
+) -> list[str]:
+    lines = []
+    for point, some in zip(points, found, strict=True):
+        for hazard in some:
+            out = " Left out of a fit." if hazard.excludes and point not in kept else ""
+            lines.append(f"{point.name}: {hazard}{out}")
+    if len(kept) < len(points):
+        names = sorted({hazard.name for some in found for hazard in some if hazard.excludes})
+        lines.append(
+            f"{len(kept)} of {len(points)} points are usable. --overrule counts others too: {', '.join(names)}."
+        )
+    notes = dict.fromkeys(f"{point.tool}: {note}" for point in points for note in point.converted)
+    return [*lines, *(["", "Converted on reading:", *notes] if notes else [])]
+
+
+class _Bar:
+    """A bar on stderr when that is a terminal; otherwise nothing."""
+
+    def __init__(self, title: str) -> None:
+        self._title = title
+        self._bar: Any = None
+        self._task: Any = None
+
+    def __enter__(self) -> Self:
+        if sys.stderr.isatty():
+            from rich.console import Console
+            from rich.progress import BarColumn, Progress, TextColumn
+
+            self._bar = Progress(
+                TextColumn("{task.description}"),
+                BarColumn(),
+                TextColumn("{task.fields[left]}"),
+                console=Console(stderr=True),
+                transient=True,
+            )
+            self._bar.start()
+            self._task = self._bar.add_task(self._title, total=None, left="")
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        if self._bar:
+            self._bar.stop()
+
+    def show(self, done: int, total: int, left_s: float, text: str) -> None:
+        if self._bar:
+            left = f"{left_s:,.0f} s left" if left_s else ""
+            self._bar.update(self._task, completed=done, total=total, description=f"{self._title} {text}", left=left)

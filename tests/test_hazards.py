@@ -1,0 +1,217 @@
+"""Hazards: each is found where it was put, and nowhere else. Effects and sizes from complaints and runs named here."""
+
+import dataclasses
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from batchline.errors import UnknownNameError
+from batchline.measure import MeasuredPoint, hazards, read
+
+
+def served(**changes):
+    """A clean closed loop: 16 in flight, 0.7 s before the first token, 128 tokens of 30 ms (Little: 16 / 4.51 s)."""
+    tpot, ttft, osl = 0.030, 0.70, 128
+    per_s = 16 / (ttft + (osl - 1) * tpot)
+    values = {
+        "regime": "serving",
+        "batch": per_s * (osl - 1) * tpot,
+        "context": 1088,
+        "tpot_s": tpot,
+        "tpot_mean_s": tpot,
+        "itl_s": 0.029,
+        "ttft_s": ttft,
+        "ttft_mean_s": ttft,
+        "concurrency": 16,
+        "isl": 1024,
+        "osl": osl,
+        "requests_per_s": per_s,
+        "output_tokens_per_s": per_s * osl,
+        "completed": 160,
+        "failed": 0,
+        "tokens_per_chunk": 1.0,
+        "mean_concurrency": 15.8,
+        "full_share": 0.96,
+    }
+    return MeasuredPoint(**{**values, **changes})
+
+
+def step(batch=8, t=0.02, context=1024, **changes):
+    return MeasuredPoint(regime="decode", batch=batch, context=context, t_step_s=t, **changes)
+
+
+def names(point, bound=None):
+    return [hazard.name for hazard in hazards.inspect([point], [bound])[0]]
+
+
+def test_a_clean_run_has_none():
+    assert names(served()) == []
+    assert names(step(samples=64, spread=0.01, tokens_per_chunk=1.016)) == []
+
+
+@pytest.mark.parametrize(
+    ("changes", "name"),
+    [
+        # vllm-project/vllm #52884: a fixed seed and a prefix cache
+        ({"cached_share": 0.86}, "prefix_cache"),
+        # engines/README: a tokenizer that is not the server's counts up to 9 times as many tokens
+        ({"client_output_tokens": 278, "server_output_tokens": 32}, "tokenizer"),
+        # SemiAnalysisAI/InferenceX #870: ITL 127.4 ms at TPOT 12.8 ms
+        ({"tokens_per_chunk": 127.4 / 12.8}, "chunks"),
+        ({"speculative": "mtp"}, "speculative"),
+        ({"disaggregated": True}, "disaggregated"),
+        ({"full_share": 0.4}, "ramp_up"),
+        ({"full_share": None, "completed": 32, "mean_concurrency": None}, "ramp_up"),
+        ({"completed": 4, "concurrency": 1, "requests_per_s": 0.2, "mean_concurrency": 0.9}, "too_few"),
+        ({"mean_concurrency": 8.0, "requests_per_s": 8 / 4.51}, "concurrency_not_reached"),
+        ({"isl": 8192, "osl": 128}, "prefill_dominated"),
+        ({"itl_s": 0.011}, "prefill_dominated"),
+        ({"spread": 0.69}, "noisy"),
+        ({"failed": 20}, "failed"),
+        # throughput of twice the requests that the latency allows
+        ({"requests_per_s": 7.2, "output_tokens_per_s": 922}, "little"),
+        # TPOT 3.3 ms where 30 ms would fit throughput and concurrency
+        ({"tpot_s": 0.0033, "tpot_mean_s": 0.0033, "itl_s": 0.0033}, "little"),
+    ],
+)
+def test_each_hazard_is_found_where_it_was_put(changes, name):
+    assert names(served(**changes)) == [name]
+
+
+@pytest.mark.parametrize(
+    ("changes", "name"),
+    [
+        ({"samples": 5}, "too_few"),
+        ({"spread": 0.88}, "noisy"),
+        ({"tokens_per_chunk": 2.4}, "chunks"),
+        ({"output_tokens_per_s": 4000}, "little"),
+    ],
+)
+def test_each_hazard_of_a_step_is_found(changes, name):
+    assert names(step(**changes)) == [name]
+
+
+def test_faster_than_the_bound():
+    # Llama-3.1-70B in bf16 on 4 H100: 10.4 ms to fetch the weights once (roofline.t_weights of its docstring)
+    point = step(t=0.0102)
+    assert names(point, 0.01037) == ["faster_than_bound"]
+    assert names(point, 0.0101) == []
+    assert names(point, None) == []
+    (hazard,) = hazards.inspect([point], [0.01037])[0]
+    assert hazard.evidence == "a step of 10.2 ms, and 10.4 ms is the least"
+    assert str(hazard).startswith("faster_than_bound: a step of 10.2 ms")
+    assert names(MeasuredPoint(regime="prefill", ttft_s=0.1), 1.0) == []
+
+
+def test_served_tpot_against_clean_steps_of_the_same_file():
+    clean = step(batch=16, t=0.018, file="a.json")
+    mixed = served(file="a.json")
+    other = served(file="b.json")
+    found = hazards.inspect([mixed, other, clean])
+    assert [[hazard.name for hazard in row] for row in found] == [["prefill_dominated"], [], []]
+
+
+def test_a_cache_matters_to_serving_and_not_to_steps():
+    (hazard,) = hazards.inspect([step(cached_share=0.5)])[0]
+    assert (hazard.name, hazard.excludes) == ("prefix_cache", False)
+    assert hazards.usable([step(cached_share=0.5)])
+    assert not hazards.usable([served(cached_share=0.5)])
+
+
+def test_a_sweep_that_falls_names_the_row_out_of_order():
+    sweep = [step(batch, t) for batch, t in ((1, 0.010), (2, 0.011), (4, 0.031), (8, 0.014), (16, 0.018))]
+    found = hazards.inspect(sweep)
+    assert [len(row) for row in found] == [0, 0, 1, 0, 0]
+    assert found[2][0].evidence == "31.0 ms at 4, 14.0 ms at 8"
+    assert [point.batch for point in hazards.usable(sweep)] == [1, 2, 8, 16]
+
+
+def test_of_two_rows_either_may_be_wrong():
+    found = hazards.inspect([step(1, 0.02), step(8, 0.01)])
+    assert [[hazard.name for hazard in row] for row in found] == [["non_monotone"], ["non_monotone"]]
+
+
+def test_sweeps_at_other_contexts_models_and_files_are_apart():
+    points = [step(1, 0.03, 8192), step(8, 0.02, 1024), step(16, 0.015, 1024, model="b"), step(32, 0.01, file="x")]
+    assert [len(row) for row in hazards.inspect(points)] == [0, 0, 0, 0]
+
+
+def test_a_few_percent_less_is_noise():
+    assert [len(row) for row in hazards.inspect([step(1, 0.0200), step(2, 0.0195), step(4, 0.021)])] == [0, 0, 0]
+
+
+def test_overruling():
+    points = [served(), served(cached_share=0.5), served(isl=8192)]
+    assert hazards.usable(points) == points[:1]
+    assert hazards.usable(points, overrule=["prefix_cache"]) == points[:2]
+    assert hazards.usable(points, overrule=["all"]) == points
+    with pytest.raises(UnknownNameError, match="prefix_cache"):
+        hazards.usable(points, overrule=["prefix_cash"])
+
+
+def test_bounds_must_be_as_many_as_points():
+    with pytest.raises(ValueError, match="1 points but 2 bounds"):
+        hazards.inspect([step()], [None, None])
+
+
+def test_every_hazard_has_a_consequence_and_a_rule_that_makes_it():
+    made = {"faster_than_bound", "non_monotone"}
+    made |= {name for case in test_each_hazard_is_found_where_it_was_put.pytestmark[0].args[1] for name in [case[1]]}
+    assert made == set(hazards.CONSEQUENCES)
+
+
+_FLOATS = st.one_of(st.none(), st.floats(1e-4, 1e4))
+
+
+@given(
+    st.lists(
+        st.builds(
+            MeasuredPoint,
+            regime=st.sampled_from(["decode", "serving", "end_to_end", "throughput", "prefill"]),
+            batch=_FLOATS,
+            context=_FLOATS,
+            concurrency=_FLOATS,
+            isl=_FLOATS,
+            osl=_FLOATS,
+            requests_per_s=_FLOATS,
+            tpot_mean_s=st.one_of(st.none(), st.floats(1e-4, 1)),
+            tpot_s=st.one_of(st.none(), st.floats(1e-4, 1)),
+            t_step_s=st.one_of(st.none(), st.floats(1e-4, 1)),
+            mean_concurrency=_FLOATS,
+            completed=st.one_of(st.none(), st.integers(1, 10000)),
+        ),
+        max_size=12,
+    )
+)
+def test_nothing_breaks_it_and_usable_agrees_with_inspect(points):
+    found = hazards.inspect(points)
+    kept = hazards.usable(points)
+    assert len(found) == len(points)
+    assert len(kept) == sum(not any(hazard.excludes for hazard in row) for row in found)
+    assert all(hazard.consequence for row in found for hazard in row)
+
+
+@given(st.lists(st.floats(1e-3, 1.0), min_size=2, max_size=20), st.randoms(use_true_random=False))
+def test_a_rising_sweep_in_any_order_has_no_hazard(steps, random):
+    points = [step(2**number, t) for number, t in enumerate(sorted(steps))]
+    random.shuffle(points)
+    assert all(not row for row in hazards.inspect(points))
+
+
+def test_real_files(shared):
+    folder = shared / "engines"
+    points = read(folder / "example_vllm_bench.json")
+    assert [row for row in hazards.inspect(points) if row] == []
+    (aiperf, *_) = hazards.inspect(read(folder / "example_aiperf.jsonl"))
+    assert {"tokenizer", "noisy"} == {hazard.name for hazard in aiperf}
+    guide = hazards.inspect(read(folder / "example_guidellm.json"))
+    assert all("too_few" in {hazard.name for hazard in row} for row in guide)  # 4 requests each
+    # Mean and median of the last one are 1.4 apart; nothing of these may be fitted.
+    assert hazards.usable(read(folder / "example_guidellm.json")) == []
+
+
+def test_a_point_is_not_changed():
+    point = served()
+    hazards.inspect([point])
+    assert point == dataclasses.replace(served())
