@@ -83,7 +83,7 @@ def shorten(config: dict[str, Any], quant: dict[str, Any] | None) -> dict[str, A
         Config.refuse_unread = original  # type: ignore[method-assign]
     inner = next((config[wrapper] for wrapper in WRAPPERS if isinstance(config.get(wrapper), dict)), config)
     short = {"model_type": wanted.model_type}
-    short |= {key: plain(value) for key, value in reads[-1].read.items() if value is not None}
+    short |= {key: plain(value) for key, value in reads[-1].read.items()}
     for key in KEPT[1:]:
         if value := inner.get(key) or config.get(key):
             short[key] = value

@@ -21,6 +21,9 @@ MAX_SIZE = 2**28
 MAX_LAYERS = 2048
 """Deepest stack that is believed; GPT-style research models reach 1,000 layers [-]."""
 
+NULL = "null"
+"""How data/families.toml writes a default of null, for which TOML has no word."""
+
 _ABSENT: tuple[object, ...] = (None, False, 0, "", [], {})
 _SIZE_WORDS = (
     "altup", "attn", "attention", "bias", "block", "channel", "conv", "depth", "dim", "embed", "expert", "group",
@@ -79,23 +82,38 @@ class Config:
                 given = self.read[spelling] = self.data[spelling]
                 if found is None:
                     found = given
-        if found is None and key in self._defaults:
-            found = self._defaults[key]
+        if found is None and not self._given(key):
+            default = self._defaults.get(key)
+            found = None if default == NULL else default
         return found
 
+    def _given(self, key: str) -> bool:
+        return any(spelling in self.data for spelling in self.spellings(key))
+
     def integer(self, key: str, *, low: int = 1, high: int = MAX_SIZE) -> int:
-        """Integer that must be there."""
-        value = self.optional(key, low=low, high=high)
+        """Integer that must be there, or have a default of the family."""
+        value = self.nullable(key, low=low, high=high)
         if value is None:
             raise self._missing(key)
         return value
 
-    def optional(self, key: str, *, low: int = 0, high: int = MAX_SIZE) -> int | None:
-        """Integer, or None where the key is absent or null and the family has no default."""
+    def nullable(self, key: str, *, low: int = 0, high: int = MAX_SIZE) -> int | None:
+        """Integer, or null, which says that there is none; an absent key needs a default of the family."""
         value = self.value(key)
         if value is None:
+            if not self._given(key) and key not in self._defaults:
+                raise self._missing(key)
             return None
         return self._checked(key, value, low, high)
+
+    def hint(self, key: str, *, low: int = 1, high: int = MAX_SIZE) -> int | None:
+        """Integer that decides no size, so that it may be absent."""
+        value = self.value(key)
+        return None if value is None else self._checked(key, value, low, high)
+
+    def expects(self, key: str) -> bool:
+        """Whether the key is there, or the family has a default for it."""
+        return self.has(key) or key in self._defaults
 
     def number(self, key: str, *, low: float = 0.0, high: float = 1e6) -> float:
         """Number that must be there."""
@@ -147,7 +165,9 @@ class Config:
             raise self._missing(key)
         if not isinstance(value, dict):
             raise self.wrong(key, value, "an object")
-        section = Config(value, family=self.family, path=f"{self.path}{key}.")
+        defaults = self._defaults.get(key)
+        defaults = defaults if isinstance(defaults, dict) else {}
+        section = Config(value, family=self.family, defaults=defaults, path=f"{self.path}{key}.")
         self.read[key] = section.read
         return section
 
@@ -199,7 +219,7 @@ class Config:
         return value
 
     def _missing(self, key: str) -> ConfigError:
-        null = any(spelling in self.data for spelling in self.spellings(key))
+        null = self._given(key)
         spellings = " or ".join(f"{self.path}{spelling}" for spelling in self.spellings(key))
         return ConfigError(
             f"The {self.family} config has {'null for' if null else 'no'} {spellings}.",

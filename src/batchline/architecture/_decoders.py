@@ -14,7 +14,7 @@ from batchline.architecture._shapes import (
     layer_types,
     pre_norms,
     sparse_after,
-    window_everywhere,
+    window_of_each,
     window_types,
 )
 
@@ -46,8 +46,10 @@ __all__ = [
 
 def _flag_or(c: Config, key: str, options: Options, option: str) -> bool:
     """Flag of the config, unless the family has it always or never."""
-    given = c.value(key) is not None and c.flag(key)
-    return bool(options[option]) if option in options else given
+    if option in options:
+        c.ignore(key)
+        return bool(options[option])
+    return c.flag(key)
 
 
 def dense(c: Config, options: Options) -> Model:
@@ -55,25 +57,20 @@ def dense(c: Config, options: Options) -> Model:
     sizes, layers = attention(c), c.layers()
     bias = _flag_or(c, "attention_bias", options, "bias")
     ffn = dense_ffn(sizes.hidden, c.integer("intermediate_size"), bias=_flag_or(c, "mlp_bias", options, "mlp_bias"))
-    window = window_everywhere(c)
-    mixed = window_types(c, layers) if c.has("layer_types") else [window is not None] * layers
+    windows = window_of_each(c, layers)
     kinds = {
-        windowed: pre_norms(sizes.hidden)
+        window: pre_norms(sizes.hidden)
         + gqa(
             *sizes,
             bias=bias,
             out_bias=bias and not options.get("bias"),
             qk_norm=options.get("qk_norm"),
-            window=_window(c, window) if windowed else None,
+            window=window,
         )
         + ffn
-        for windowed in set(mixed)
+        for window in set(windows)
     }
-    return assemble(c, [kinds[windowed] for windowed in mixed], sizes)
-
-
-def _window(c: Config, window: int | None) -> int:
-    return window or c.integer("sliding_window")
+    return assemble(c, [kinds[window] for window in windows], sizes)
 
 
 def olmo(c: Config, _options: Options) -> Model:
@@ -145,7 +142,7 @@ def gpt2(c: Config, _options: Options) -> Model:
     """GPT-2: learned positions, biases everywhere, a plain feed-forward block of four widths."""
     sizes = attention(c)
     hidden = sizes.hidden
-    width = c.optional("intermediate_size", low=1) or 4 * hidden  # n_inner null: four widths, as its class says
+    width = c.nullable("intermediate_size") or 4 * hidden  # n_inner null: four widths, as its class says
     stem = "h.{}.attn"
     layer = (
         norms(hidden, "h.{}.ln_1", "h.{}.ln_2", bias=True)
@@ -183,14 +180,14 @@ def falcon(c: Config, _options: Options) -> Model:
     """Falcon: one KV head (7B), or grouped ones with two norms (40B, 180B, Falcon 2)."""
     hidden, heads = c.integer("hidden_size"), c.integer("num_attention_heads")
     grouped, single = c.flag("new_decoder_architecture"), c.flag("multi_query")
-    kv_heads = (c.optional("num_kv_heads", low=1) or heads) if grouped else 1 if single else heads
+    kv_heads = (c.nullable("num_kv_heads") or heads) if grouped else 1 if single else heads
     c.ignore("num_kv_heads", "alibi")
     if hidden % heads or heads % kv_heads:
         raise c.wrong("num_attention_heads", heads, f"a divisor of hidden_size {hidden} and a multiple of the KV heads")
     sizes = Attention(hidden, heads, kv_heads, hidden // heads)
     bias = c.flag("bias")
-    width = c.optional("ffn_hidden_size", low=1) or 4 * hidden
-    two = (c.optional("num_ln_in_parallel_attn", low=1) or 2) == 2 if grouped else not c.flag("parallel_attn")
+    width = c.nullable("ffn_hidden_size") or 4 * hidden
+    two = (c.nullable("num_ln_in_parallel_attn") or 2) == 2 if grouped else not c.flag("parallel_attn")
     c.ignore("num_ln_in_parallel_attn", "parallel_attn")
     around = norms(hidden, *("h.{}.ln_attn", "h.{}.ln_mlp")[: 2 if two else 1], bias=True)
     layer = (
@@ -209,15 +206,16 @@ def mixtral(c: Config, _options: Options) -> Model:
     counts = experts(c, "num_local_experts")
     width = c.integer("intermediate_size")
     moe = moe_ffn(sizes.hidden, width, *counts, stem="layers.{}.block_sparse_moe", names=("w1", "w3", "w2"))
-    layer = pre_norms(sizes.hidden) + gqa(*sizes, window=window_everywhere(c)) + moe
-    return assemble(c, [layer] * c.layers(), sizes, experts=counts)
+    windows = window_of_each(c, c.layers())
+    kinds = {window: pre_norms(sizes.hidden) + gqa(*sizes, window=window) + moe for window in set(windows)}
+    return assemble(c, [kinds[window] for window in windows], sizes, experts=counts)
 
 
 def minimax_m2(c: Config, _options: Options) -> Model:
     """MiniMax-M2: every layer a mixture of experts, norms over all query and all key heads."""
     sizes = attention(c)
     counts = experts(c, "num_local_experts")
-    if c.optional("shared_intermediate_size"):
+    if c.nullable("shared_intermediate_size"):
         raise c.wrong("shared_intermediate_size", c.value("shared_intermediate_size"), "0; no shared expert is known")
     moe = moe_ffn(
         sizes.hidden,
@@ -238,20 +236,26 @@ def qwen_moe(c: Config, options: Options) -> Model:
     """Qwen's mixtures: sparse every `decoder_sparse_step` layers but for `mlp_only_layers`."""
     sizes, layers = attention(c), c.layers()
     bias = _flag_or(c, "attention_bias", options, "bias")
-    body = pre_norms(sizes.hidden) + gqa(
-        *sizes,
-        bias=bias,
-        out_bias=bias and not options.get("bias"),
-        qk_norm=options.get("qk_norm"),
-        window=window_everywhere(c),
-    )
     counts = experts(c, "num_experts")
-    sparse, moe = qwen_sparse(c, layers), qwen_mixture(c, sizes.hidden, counts, shared=bool(options.get("shared")))
-    kinds = {True: body + moe}
+    sparse, windows = qwen_sparse(c, layers), window_of_each(c, layers)
+    ffn = {True: qwen_mixture(c, sizes.hidden, counts, shared=bool(options.get("shared")))}
     if not all(sparse):
-        kinds[False] = body + dense_ffn(sizes.hidden, c.integer("intermediate_size"))
+        ffn[False] = dense_ffn(sizes.hidden, c.integer("intermediate_size"))
     c.ignore("intermediate_size")
-    return assemble(c, [kinds[kind] for kind in sparse], sizes, experts=counts)
+    kinds = {
+        (window, mixture): pre_norms(sizes.hidden)
+        + gqa(
+            *sizes,
+            bias=bias,
+            out_bias=bias and not options.get("bias"),
+            qk_norm=options.get("qk_norm"),
+            window=window,
+        )
+        + ffn[mixture]
+        for window in set(windows)
+        for mixture in ffn
+    }
+    return assemble(c, [kinds[kind] for kind in zip(windows, sparse, strict=True)], sizes, experts=counts)
 
 
 def qwen_sparse(c: Config, layers: int) -> list[bool]:
@@ -274,7 +278,7 @@ def glm4_moe(c: Config, _options: Options) -> Model:
     """GLM-4.5 to 4.7: bias of q, k and v; one shared expert; a dense layer or more first."""
     sizes, layers = attention(c), c.layers()
     counts = experts(c, "n_routed_experts")
-    width, shared = c.integer("moe_intermediate_size"), c.optional("n_shared_experts") or 0
+    width, shared = c.integer("moe_intermediate_size"), c.nullable("n_shared_experts") or 0
     moe = moe_ffn(sizes.hidden, width, *counts)
     if shared:
         moe += dense_ffn(sizes.hidden, width * shared, role="shared_expert", stem="layers.{}.mlp.shared_experts")

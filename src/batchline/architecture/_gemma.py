@@ -69,11 +69,11 @@ def gemma4(c: Config, _options: Options) -> Model:
     if c.flag("attention_bias"):
         raise c.wrong("attention_bias", True, "false, the only one known of this family")
     keys_are_values = c.flag("attention_k_eq_v")
-    global_heads = (c.optional("num_global_key_value_heads") or sizes.kv_heads) if keys_are_values else sizes.kv_heads
+    global_heads = (c.nullable("num_global_key_value_heads") or sizes.kv_heads) if keys_are_values else sizes.kv_heads
     c.ignore("num_global_key_value_heads")
-    wide = Attention(hidden, sizes.heads, global_heads, c.optional("global_head_dim") or sizes.head_dim)
-    window, own = c.integer("sliding_window"), c.optional("hidden_size_per_layer_input") or 0
-    shared = c.optional("num_kv_shared_layers", high=layers) or 0
+    wide = Attention(hidden, sizes.heads, global_heads, c.nullable("global_head_dim") or sizes.head_dim)
+    window, own = c.integer("sliding_window"), c.nullable("hidden_size_per_layer_input") or 0
+    shared = c.nullable("num_kv_shared_layers", high=layers) or 0
     double = c.flag("use_double_wide_mlp")
     body, counts = norms(hidden, *_NORMS), (0, 0)
     if c.flag("enable_moe_block"):
@@ -126,7 +126,7 @@ def gemma3n(c: Config, _options: Options) -> Model:
         raise c.wrong("intermediate_size", widths, f"a number or a list of {layers} layers")
     streams, rank = c.integer("altup_num_inputs", high=64), c.integer("laurel_rank")
     own = c.integer("hidden_size_per_layer_input")
-    shared = c.optional("num_kv_shared_layers", high=layers) or 0
+    shared = c.nullable("num_kv_shared_layers", high=layers) or 0
     window = c.integer("sliding_window")
     body = norms(hidden, *_NORMS) + _own_inputs(hidden, own) + _altup(hidden, streams) + _laurel(hidden, rank)
     stack = []

@@ -174,7 +174,7 @@ def nemotron_h(c: Config, _options: Options) -> Model:
 
 def _nemotron_mixture(c: Config, hidden: int, counts: tuple[int, int], stem: str) -> Layer:
     """Experts of two matrices, in a narrower latent where `moe_latent_size` says so; the shared one is wide."""
-    width, latent = c.integer("moe_intermediate_size"), c.optional("moe_latent_size") or 0
+    width, latent = c.integer("moe_intermediate_size"), c.nullable("moe_latent_size") or 0
     if c.flag("mlp_bias"):
         raise c.wrong("mlp_bias", True, "false, the only one known of a Nemotron mixture")
     names = ("gate_proj", "up_proj", "down_proj")
@@ -198,7 +198,7 @@ def minimax_m1(c: Config, _options: Options) -> Model:
     full = c.integers("attn_type_list", high=1)
     if len(full) != layers:
         raise c.wrong("attn_type_list", full, f"a list of {layers} layers")
-    if c.optional("shared_intermediate_size"):
+    if c.nullable("shared_intermediate_size"):
         raise c.wrong("shared_intermediate_size", c.value("shared_intermediate_size"), "0; no shared expert is known")
     width = c.integer("intermediate_size")
     moe = moe_ffn(hidden, width, *counts, stem="layers.{}.block_sparse_moe", names=("w1", "w3", "w2"))
@@ -245,7 +245,7 @@ def kimi_linear(c: Config, _options: Options) -> Model:
 
 
 def _kimi_mixture(c: Config, hidden: int, counts: tuple[int, int]) -> Layer:
-    width, latent = c.integer("moe_intermediate_size"), c.optional("routed_expert_hidden_size") or 0
+    width, latent = c.integer("moe_intermediate_size"), c.nullable("routed_expert_hidden_size") or 0
     stem = "layers.{}.mlp"
     layer = moe_ffn(latent or hidden, width, *counts, router=None, stem=stem)
     layer += Layer(

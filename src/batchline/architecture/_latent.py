@@ -23,7 +23,7 @@ def latent_attention(c: Config, *, read_limit: int | None = None, output_gate: b
     layer = mla(
         hidden,
         heads,
-        q_lora=c.optional("q_lora_rank") or None,  # null: queries are not compressed
+        q_lora=c.nullable("q_lora_rank") or None,  # null: queries are not compressed
         kv_lora=c.integer("kv_lora_rank"),
         nope=nope,
         rope=rope,
@@ -38,7 +38,7 @@ def latent_attention(c: Config, *, read_limit: int | None = None, output_gate: b
 
 def shared_mixture(c: Config, hidden: int, counts: tuple[int, int]) -> Layer:
     """Routed experts, and shared ones merged into one block."""
-    width, shared = c.integer("moe_intermediate_size"), c.optional("n_shared_experts") or 0
+    width, shared = c.integer("moe_intermediate_size"), c.nullable("n_shared_experts") or 0
     moe = moe_ffn(hidden, width, *counts)
     if shared:
         moe += dense_ffn(hidden, width * shared, role="shared_expert", stem="layers.{}.mlp.shared_experts")

@@ -23,7 +23,7 @@ __all__ = [
     "layer_types",
     "pre_norms",
     "sparse_after",
-    "window_everywhere",
+    "window_of_each",
     "window_types",
 ]
 
@@ -78,12 +78,12 @@ class Attention(NamedTuple):
 def attention(c: Config) -> Attention:
     """Read the four sizes; KV heads default to the heads, and a head to its share of the hidden width."""
     hidden, heads = c.integer("hidden_size"), c.integer("num_attention_heads")
-    kv_heads = c.optional("num_key_value_heads", low=1)  # null or absent: multi-head attention
+    kv_heads = c.nullable("num_key_value_heads", low=1)  # null: multi-head attention
     if kv_heads is None:
         kv_heads = heads
     if heads % kv_heads:
         raise c.wrong("num_key_value_heads", kv_heads, f"a divisor of num_attention_heads {heads}")
-    head_dim = c.optional("head_dim")
+    head_dim = c.nullable("head_dim")
     if not head_dim:
         if hidden % heads:
             raise c.wrong(
@@ -129,7 +129,7 @@ def assemble(
         sizes.kv_heads,
         sizes.head_dim,
         *experts,
-        c.optional("max_position_embeddings", low=1),
+        c.hint("max_position_embeddings"),
         expert_format,
     )
 
@@ -164,12 +164,18 @@ def window_types(c: Config, layers: int) -> list[bool]:
     return [(index + 1) % period != 0 for index in range(layers)]
 
 
-def window_everywhere(c: Config) -> int | None:
-    """Window of all layers, or None; `use_sliding_window` can switch it off."""
-    window = c.optional("sliding_window")
-    if c.has("use_sliding_window") and not c.flag("use_sliding_window"):
-        return None
-    return window or None
+def window_of_each(c: Config, layers: int) -> list[int | None]:
+    """Window of each layer, or None: by `layer_types`, or one for all (from `max_window_layers` on, where known)."""
+    if c.has("layer_types"):
+        mixed = window_types(c, layers)
+        c.ignore("use_sliding_window", "max_window_layers")
+        return [c.integer("sliding_window") if windowed else None for windowed in mixed]
+    c.ignore("max_window_layers")
+    window = c.nullable("sliding_window") or None
+    if not c.flag("use_sliding_window"):
+        window = None
+    first = c.integer("max_window_layers", low=0) if window and c.expects("max_window_layers") else 0
+    return [window if index >= first else None for index in range(layers)]
 
 
 def sparse_after(c: Config, layers: int) -> list[bool]:
