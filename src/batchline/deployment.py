@@ -9,50 +9,27 @@ counted as often as it is read. A batch of B runs as PP micro-batches that pass 
 from __future__ import annotations
 
 import contextlib
-import math
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
-from batchline import precision, price, roofline
+from batchline import memory, precision, price, roofline
 from batchline.accelerator import Accelerator
 from batchline.architecture import Architecture
 from batchline.errors import DoesNotFitError, InputError, MissingFactError, UnknownNameError
+from batchline.memory import kv_shards
 from batchline.units import format_bytes, parse_devices
 
 if TYPE_CHECKING:
     from batchline.price import Price
     from batchline.roofline import Floats
 
-__all__ = ["Deployment", "capacity_batch", "kv_shards"]
+__all__ = ["Deployment", "capacity_batch"]
 
 MEMORY_UTILIZATION = 0.9
 """Share of a device's memory that a server takes: vLLM's default until 0.12 [-]."""
-
-
-def kv_shards(tp: int, kv_heads: int) -> float:
-    """Into how many parts tensor parallelism divides the KV cache of a sequence.
-
-    Parameters
-    ----------
-    tp : int
-        Tensor-parallel degree [device].
-    kv_heads : int
-        KV heads of a layer; 1 for MLA, whose latents every device holds [head].
-
-    Returns
-    -------
-    float
-        Parts [-]; less than `tp` when heads are replicated or unevenly spread.
-
-    Examples
-    --------
-    >>> kv_shards(4, 8), kv_shards(16, 8), kv_shards(8, 1)
-    (4.0, 8.0, 1.0)
-    """
-    return kv_heads / math.ceil(kv_heads / tp)
 
 
 def capacity_batch(memory: Floats, utilization: Floats, weight_bytes: Floats, stored_bytes: Floats) -> Floats:
@@ -253,10 +230,16 @@ class Deployment:
 
     @cached_property
     def weight_bytes_per_device(self) -> float:
-        """Weights resident on one device [B]: routed experts are spread over all devices, the rest over TP and PP."""
-        routed = self._step_bytes[1]
-        rest = self.architecture.weight_bytes(self.weights) - routed
-        return rest / (self.tp * self.pp) + routed / self.count
+        """Weights resident on the fullest device [B]: copies counted, tables not padded as some engines do."""
+        return memory.weight_bytes_per_device(
+            self.architecture,
+            self.weights,
+            tp=self.tp,
+            pp=self.pp,
+            dp=self.dp,
+            ep=self.ep,
+            vocabulary_padding=1,
+        )
 
     def stored_bytes_per_device(self, context: Floats) -> Floats:
         """KV cache and state that one sequence keeps on one device of its DP rank.
@@ -271,8 +254,10 @@ class Deployment:
         float or array
             Bytes [B].
         """
-        return self.architecture.stored_bytes(context, self.kv) / (
-            kv_shards(self.tp, self.architecture.kv_heads) * self.pp
+        layers = self.architecture.layers
+        fullest = max(memory.pipeline_layers(layers, self.pp)) / layers
+        return (
+            self.architecture.stored_bytes(context, self.kv) * fullest / kv_shards(self.tp, self.architecture.kv_heads)
         )
 
     @property
