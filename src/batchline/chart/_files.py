@@ -1,0 +1,130 @@
+"""A chart as a file: PNG, SVG, a web page that needs no network, or the Vega-Lite specification itself."""
+
+from __future__ import annotations
+
+import html
+import json
+from pathlib import Path
+from typing import Any
+
+from batchline.chart import _theme
+from batchline.errors import InputError, MissingFactError
+
+__all__ = ["save"]
+
+_SUFFIXES = (".png", ".svg", ".html", ".json")
+
+
+def _still(spec: Any) -> Any:
+    """Leave out what only a pointer finds."""
+    if isinstance(spec, dict):
+        return {key: _still(value) for key, value in spec.items() if key != "hover"}
+    if isinstance(spec, list):
+        return [
+            _still(item)
+            for item in spec
+            if not (isinstance(item, dict) and str(item.get("name", "")).endswith("_hover"))
+        ]
+    return spec
+
+
+def _check_hangul() -> None:
+    """Refuse to draw Korean as empty boxes."""
+    import vl_convert  # noqa: PLC0415  (30 MB, only for drawing)
+
+    def drawn(letter: str) -> bytes:
+        letters = f'<text x="2" y="24" font-size="24" font-family="sans-serif">{letter}</text>'
+        svg = f'<svg xmlns="http://www.w3.org/2000/svg" width="30" height="30">{letters}</svg>'
+        return bytes(vl_convert.svg_to_png(svg))
+
+    if drawn("가") == drawn("힣"):
+        raise MissingFactError(
+            "This machine has no font with Korean letters, so a PNG would show boxes.",
+            "",
+            "Install one (Debian: fonts-nanum or fonts-noto-cjk), or save .svg or .html, which use the reader's fonts.",
+        )
+
+
+def _page(spec: dict[str, Any]) -> str:
+    import vl_convert  # noqa: PLC0415  (30 MB, only for drawing)
+
+    meta = spec.get("usermeta", {})
+    palette = _theme.palette(meta.get("theme", "light"))
+    script = vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;")
+    title = next((p["value"] for p in spec.get("params", []) if p["name"] == "figure_title"), "Batchline")
+    # A name with "</script>" in it must not end the script.
+    body = json.dumps(spec, ensure_ascii=False).replace("</", "<\\/").replace("<!--", "<\\!--")
+    return f"""<!doctype html>
+<html lang="{meta.get("language", "en")}">
+<head>
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<title>{html.escape(str(title))}</title>
+<style>
+body {{ margin: 0; overflow-x: auto; font-family: sans-serif }}
+body {{ background: {palette["background"]}; color: {palette["text"]} }}
+</style>
+</head>
+<body>
+<div id="chart" role="img" aria-label="{html.escape(str(title), quote=True)}"></div>
+<script type="module">
+{script}
+</script>
+<script type="module">
+const spec = {body};
+const actions = {{ export: true, source: false, compiled: false, editor: false }};
+window.vegaEmbed("#chart", spec, {{ renderer: "svg", actions }});
+</script>
+</body>
+</html>
+"""
+
+
+def save(chart: Any, path: str | Path, *, scale: float = 2.0) -> Path:
+    """Write a chart into a file.
+
+    Parameters
+    ----------
+    chart : altair chart or dict
+        What `six_plots`, `plot` or `breakdown` gave.
+    path : str or Path
+        Ends in .png, .svg, .html (a page that opens without a network) or .json (the Vega-Lite specification).
+    scale : float
+        Pixels of a PNG per pixel of the chart [-].
+
+    Returns
+    -------
+    Path
+        The file.
+
+    Raises
+    ------
+    InputError
+        The name ends in something else, or the file cannot be written.
+    MissingFactError
+        A PNG of a Korean chart on a machine without Korean letters.
+    """
+    target = Path(path)
+    suffix = target.suffix.casefold()
+    if suffix not in _SUFFIXES:
+        raise InputError(f"{target.name!r} names no kind of picture.", f"It ends in {', '.join(_SUFFIXES)}.")
+    spec = chart if isinstance(chart, dict) else chart.to_dict()
+    korean = spec.get("usermeta", {}).get("language") == "ko"
+    try:
+        if suffix == ".json":
+            target.write_text(json.dumps(spec, ensure_ascii=False) + "\n", encoding="utf-8")
+        elif suffix == ".html":
+            target.write_text(_page(spec), encoding="utf-8")
+        else:
+            import vl_convert  # noqa: PLC0415  (30 MB, only for drawing)
+
+            still = _still(spec)
+            if suffix == ".svg":
+                target.write_text(vl_convert.vegalite_to_svg(still), encoding="utf-8")
+            else:
+                if korean:
+                    _check_hangul()
+                target.write_bytes(vl_convert.vegalite_to_png(still, scale=scale))
+    except OSError as error:
+        raise InputError(f"{str(target)!r} cannot be written: {error.strerror}.") from error
+    return target

@@ -1,0 +1,329 @@
+"""Where the labels of a plot go: the same labels always in the same places, and none over a line or another label.
+
+Each label brings its possible places. Each place costs what it covers or comes near to, and how far it is from what it
+names. The labels take their cheapest places in turn, and again, until no label gains by moving; one that still covers
+something then yields, the least important first.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from batchline.chart._text import text_width
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from batchline.chart._axis import Axis
+
+__all__ = ["Label", "Obstacle", "Placed", "along", "beside", "place", "polyline"]
+
+HIT = 1000.0
+"""Cost of covering something that must stay visible; any sum below it is only a matter of taste."""
+
+_ROUNDS = 6
+_LINE_HEIGHT = 1.15
+_APART = 4.0  # px between two labels
+_EDGE = 2.0  # px between a label and the frame
+_SHORTER = 3.0  # cost of the short text
+_CROSSING = 12.0  # cost of a leader over another line
+_ARRIVED = 14.0  # px around the end of a leader
+_LEADER = 12.0  # px from which on a label is joined to what it names
+
+
+@dataclass(frozen=True)
+class Obstacle:
+    """Something that a label should not cover, as boxes.
+
+    Parameters
+    ----------
+    name : str
+        What it is; a label does not mind coming near to what it names.
+    boxes : array of shape (n, 4)
+        Left, top, right and bottom [px]; a point has no width.
+    hit : float
+        Cost of covering it, or of coming nearer than `clear` px.
+    clear : float
+        That distance [px].
+    clearance : float
+        Distance within which it is felt [px].
+    near : float
+        Cost of touching it, falling to nothing at the clearance.
+    """
+
+    name: str
+    boxes: NDArray[np.float64]
+    hit: float = HIT
+    clear: float = 2.5
+    clearance: float = 2.0
+    near: float = 0.0
+
+
+@dataclass(frozen=True)
+class Label:
+    """A text and the places that it may take.
+
+    Parameters
+    ----------
+    name : str
+        What it names: a series, a rule, a mark.
+    text : str
+        What is written.
+    role : str
+        Its colour.
+    places : array of shape (n, 6)
+        x, y of the middle of the line of text [px], alignment (-1 left, 0 centre, 1 right), cost, and x, y of the point
+        that it names there [px]; a thin line joins them when they are apart. NaN: no line.
+    short : str
+        What is written where the whole text finds no place.
+    size : float
+        Font size [px].
+    bold : bool
+        In bold.
+    rank : int
+        Importance; 0 is never left out.
+    """
+
+    name: str
+    text: str
+    role: str
+    places: NDArray[np.float64]
+    size: float = 12.0
+    bold: bool = False
+    rank: int = 1
+    short: str = ""
+
+
+@dataclass(frozen=True)
+class Placed:
+    """A label in its place.
+
+    Parameters
+    ----------
+    label : Label
+        The label.
+    text : str
+        Its text, or its short one.
+    x, y : float
+        Where its text is anchored [px].
+    align : str
+        "left", "center" or "right" of that.
+    box : array of 4
+        Left, top, right and bottom [px].
+    anchor : tuple of float
+        The point that it names [px]; NaN when no line goes there.
+    cost : float
+        `HIT` or more when it covers something.
+    """
+
+    label: Label
+    text: str
+    x: float
+    y: float
+    align: str
+    box: NDArray[np.float64] = field(repr=False)
+    anchor: tuple[float, float]
+    cost: float
+
+
+def polyline(x: NDArray[np.float64], y: NDArray[np.float64], width: float, height: float) -> NDArray[np.float64]:
+    """Boxes of 4 px or less along the part of a line that lies in the frame."""
+    ok = np.isfinite(x) & np.isfinite(y)
+    x, y = x[ok], y[ok]
+    if x.size == 0:
+        return np.empty((0, 4))
+    along_line = np.concatenate([[0.0], np.cumsum(np.hypot(np.diff(x), np.clip(np.diff(y), -2000, 2000)))])
+    at = np.linspace(0, along_line[-1], max(2, int(along_line[-1] / 4)))
+    px, py = np.interp(at, along_line, x), np.interp(at, along_line, y)
+    inside = (px >= -1) & (px <= width + 1) & (py >= -1) & (py <= height + 1)
+    return np.column_stack([px, py, px, py])[inside]
+
+
+def along(boxes: NDArray[np.float64], size: float, *, prefer: float = 0.5) -> NDArray[np.float64]:
+    """Places for the name of a line, above and below points spread over it, or further away with a line to it."""
+    if len(boxes) == 0:
+        return np.empty((0, 6))
+    rise = size * 0.5 + 5
+    near: list[tuple[float, float, int, float]] = [
+        (0, -rise, 0, 0.0),
+        (0, rise, 0, 0.5),
+        (5, -rise, -1, 0.2),
+        (-5, -rise, 1, 0.2),
+        (5, rise, -1, 0.6),
+        (-5, rise, 1, 0.6),
+        (9, 0, -1, 0.4),
+        (-9, 0, 1, 0.4),
+    ]
+    far: list[tuple[float, float, int, float]] = []
+    for step, away in enumerate((9, 20, 34, 50)):
+        cost = 6.0 + 3 * step
+        far += [
+            (0, -rise - away, 0, cost),
+            (0, rise + away, 0, cost),
+            (away, -rise - away / 2, -1, cost),
+            (-away, -rise - away / 2, 1, cost),
+            (away, rise + away / 2, -1, cost),
+            (-away, rise + away / 2, 1, cost),
+            (away + 9, 0, -1, cost),
+            (-away - 9, 0, 1, cost),
+        ]
+    return np.concatenate([_spread(boxes, 44, near, prefer), _spread(boxes, 20, far, prefer)])
+
+
+def _spread(
+    boxes: NDArray[np.float64], points: int, offsets: list[tuple[float, float, int, float]], prefer: float
+) -> NDArray[np.float64]:
+    picked = np.unique(np.linspace(0, len(boxes) - 1, points).round().astype(int))
+    x, y = boxes[picked, 0], boxes[picked, 1]
+    taste = 3 * np.abs(picked / max(1, len(boxes) - 1) - prefer)
+    columns = [
+        np.column_stack([x + dx, y + dy, np.full_like(x, align), cost + taste, x, y]) for dx, dy, align, cost in offsets
+    ]
+    return np.concatenate(columns)
+
+
+def beside(x: float, y: float, size: float, reach: float) -> NDArray[np.float64]:
+    """Places for the name of a point: around it, nearest first, from `reach` px on."""
+    places = []
+    for step, away in enumerate((0, 8, 20, 36, 56, 80, 110)):
+        rise = size * 0.5 + reach + away
+        aside = reach + 2 + away
+        cost = 4.0 * step
+        places += [
+            (x, y - rise, 0, cost + 0.6, x, y),
+            (x - aside * 0.5, y - rise, 1, cost, x, y),
+            (x + aside * 0.5, y - rise, -1, cost, x, y),
+            (x - aside, y, 1, cost + 0.3, x, y),
+            (x + aside, y, -1, cost + 0.3, x, y),
+            (x, y + rise, 0, cost + 0.8, x, y),
+            (x - aside * 0.5, y + rise, 1, cost + 0.5, x, y),
+            (x + aside * 0.5, y + rise, -1, cost + 0.5, x, y),
+        ]
+    return np.array(places)
+
+
+def _boxes(places: NDArray[np.float64], text: str, size: float, *, bold: bool) -> NDArray[np.float64]:
+    width = text_width(text, size, bold=bold)
+    x, y, align = places[:, 0], places[:, 1], places[:, 2]
+    left = x - width * (align + 1) / 2
+    half = size * _LINE_HEIGHT / 2
+    return np.column_stack([left, y - half, left + width, y + half])
+
+
+def _gap(boxes: NDArray[np.float64], others: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Distance of each box to each other one; 0 where they overlap."""
+    a, b = boxes[:, None, :], others[None, :, :]
+    dx = np.maximum(0, np.maximum(b[..., 0] - a[..., 2], a[..., 0] - b[..., 2]))
+    dy = np.maximum(0, np.maximum(b[..., 1] - a[..., 3], a[..., 1] - b[..., 3]))
+    return np.asarray(np.hypot(dx, dy))
+
+
+@dataclass(frozen=True)
+class _Choice:
+    """All places of a label, with the whole text and with the short one: what each covers and what it costs."""
+
+    label: Label
+    texts: list[str]
+    places: NDArray[np.float64]
+    boxes: NDArray[np.float64]
+    cost: NDArray[np.float64]
+    leaders: NDArray[np.float64]
+
+
+def _choice(label: Label, obstacles: list[Obstacle], x: Axis, y: Axis) -> _Choice:
+    texts = [label.text, label.short] if label.short else [label.text]
+    boxes = np.concatenate([_boxes(label.places, text, label.size, bold=label.bold) for text in texts])
+    cost = np.concatenate([label.places[:, 3] + _SHORTER * i for i in range(len(texts))])
+    outside = (boxes[:, 0] < _EDGE) | (boxes[:, 2] > x.length - _EDGE)
+    cost += 2 * HIT * (outside | (boxes[:, 1] < _EDGE) | (boxes[:, 3] > y.length - _EDGE))
+    for obstacle in obstacles:
+        if len(obstacle.boxes) == 0:
+            continue
+        gap = _gap(boxes, obstacle.boxes).min(axis=1)
+        cost += obstacle.hit * (gap < obstacle.clear)
+        if obstacle.name != label.name and obstacle.near:
+            cost += obstacle.near * np.clip(1 - gap / obstacle.clearance, 0, 1)
+    places = np.concatenate([label.places] * len(texts))
+    leaders = _leaders(boxes, places)
+    for obstacle in obstacles:
+        if obstacle.name != label.name and obstacle.hit >= HIT and len(obstacle.boxes):
+            cost += _CROSSING * _touched(leaders, obstacle.boxes)
+    return _Choice(label, [text for text in texts for _ in label.places], places, boxes, cost, leaders)
+
+
+def _leaders(boxes: NDArray[np.float64], places: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Points on the thin line from each box to what it names, as boxes of no size; far away where there is no line."""
+    anchor = places[:, 4:6]
+    end = np.column_stack([np.clip(anchor[:, i], boxes[:, i], boxes[:, i + 2]) for i in (0, 1)])
+    length = np.hypot(*(end - anchor).T)
+    share = np.linspace(0.0, 1.0, 9)[None, :, None]
+    points = end[:, None, :] + share * (anchor - end)[:, None, :]
+    points[~(length > _LEADER)] = -1e6
+    # Where it ends, lines may meet: that is often what it names.
+    points[np.hypot(*(points - anchor[:, None, :]).transpose(2, 0, 1)) < _ARRIVED] = -1e6
+    return np.concatenate([points, points], axis=2)
+
+
+def _touched(leaders: NDArray[np.float64], boxes: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Whether each leader comes within 3 px of any of the boxes."""
+    gap = _gap(leaders.reshape(-1, 4), boxes).min(axis=1).reshape(leaders.shape[:2])
+    return np.asarray((gap < 3).any(axis=1), dtype=float)
+
+
+def place(labels: list[Label], obstacles: list[Obstacle], x: Axis, y: Axis) -> list[Placed]:
+    """Choose a place for each label.
+
+    Parameters
+    ----------
+    labels : list of Label
+        The more important ones first.
+    obstacles : list of Obstacle
+        What they must keep clear of.
+    x, y : Axis
+        The frame.
+
+    Returns
+    -------
+    list of Placed
+        In the order of the labels; one without a clear place is left out unless its rank is 0.
+    """
+    choices = [_choice(label, obstacles, x, y) for label in labels if len(label.places)]
+    while choices:
+        chosen, total = _settle(choices)
+        covering = [i for i, choice in enumerate(choices) if total[i] >= HIT and choice.label.rank]
+        if not covering:
+            return [_placed(*item) for item in zip(choices, chosen, total, strict=True)]
+        del choices[max(covering, key=lambda i: (choices[i].label.rank, i))]
+    return []
+
+
+def _placed(choice: _Choice, at: int, cost: float) -> Placed:
+    x, y, align, _, anchor_x, anchor_y = (float(value) for value in choice.places[at])
+    side = {-1: "left", 0: "center", 1: "right"}[int(align)]
+    return Placed(choice.label, choice.texts[at], x, y, side, choice.boxes[at], (anchor_x, anchor_y), cost)
+
+
+def _settle(choices: list[_Choice]) -> tuple[list[int], list[float]]:
+    """Let each label in turn take its cheapest place, until none moves; with the cost of each place."""
+    chosen: list[int | None] = [None] * len(choices)
+
+    def costs(i: int) -> NDArray[np.float64]:
+        taken = [choices[j].boxes[at] for j, at in enumerate(chosen) if at is not None and j != i]
+        if not taken:
+            return choices[i].cost
+        gap = _gap(choices[i].boxes, np.array(taken))
+        crowded = HIT * (gap < _APART).sum(axis=1) + 4 * np.clip(1 - gap / 18, 0, 1).sum(axis=1)
+        crossing = HIT * _touched(choices[i].leaders, np.array(taken))
+        return np.asarray(choices[i].cost + crowded + crossing)
+
+    for _ in range(_ROUNDS):
+        before = list(chosen)
+        for i in range(len(choices)):
+            chosen[i] = int(np.argmin(costs(i)))
+        if chosen == before:
+            break
+    settled = [at if at is not None else 0 for at in chosen]
+    return settled, [float(costs(i)[at]) for i, at in enumerate(settled)]
