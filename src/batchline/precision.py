@@ -190,6 +190,8 @@ def load(name: str) -> NumberFormat:
     if (match := _GROUPED.fullmatch(key)) and match["base"] in table:
         base = table[match["base"]]
         group = int(match["group"])
+        if group == base.block_columns:
+            return base
         if base.block_rows == 1 and base.block_columns > 1 and 0 < group <= _MAX_GROUP:
             return dataclasses.replace(base, name=key, block_columns=group)
     if match := _BLOCKED.fullmatch(key):

@@ -35,13 +35,37 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from batchline.architecture._shapes import Model
+    from batchline.checkpoint import Checkpoint
 
     Floats: TypeAlias = float | NDArray[np.float64]
 
-__all__ = ["Architecture", "Cache", "Weight", "catalogue", "names"]
+__all__ = ["Architecture", "Cache", "HeaderBytes", "Weight", "catalogue", "names"]
 
 _LOOK_UPS = ("position", "layer_embedding")
 _WRAPPERS = ("text_config", "language_config", "llm_config")
+
+
+@dataclass(frozen=True)
+class HeaderBytes:
+    """Exact bytes of a checkpoint by use, from the headers of its files; towers of other modalities are not in them.
+
+    Parameters
+    ----------
+    embedding, look_up : int
+        Input embedding, and other tables that are only looked up [B].
+    routed, shared : int
+        Routed experts, and all that every token reads [B].
+    """
+
+    embedding: int
+    look_up: int
+    routed: int
+    shared: int
+
+    @property
+    def total(self) -> int:
+        """All of them [B]."""
+        return self.embedding + self.look_up + self.routed + self.shared
 
 
 @dataclass(frozen=True)
@@ -78,6 +102,8 @@ class Architecture:
         Number format of what the checkpoint does not quantise.
     checkpoint_kv : str or None
         KV-cache format that a quantised checkpoint asks for; engines take it unless told otherwise.
+    header_bytes : HeaderBytes or None
+        Exact bytes from the headers of the checkpoint, where it was read from disk or fetched.
 
     Examples
     --------
@@ -105,16 +131,19 @@ class Architecture:
     caches: tuple[Cache, ...]
     plain: str = "bf16"
     checkpoint_kv: str | None = None
+    header_bytes: HeaderBytes | None = None
 
     @classmethod
-    def load(cls, given: str | Path | Mapping[str, Any]) -> Architecture:
+    def load(cls, given: str | Path | Mapping[str, Any], *, fetch: bool = False) -> Architecture:
         """Find a model in the catalogue, or read one from a file, a folder or a parsed config.json.
 
         Parameters
         ----------
         given : str, path or mapping
-            Catalogue name, alias or Hugging Face id; path of a config.json, or of a folder that holds one (and
-            perhaps hf_quant_config.json); a parsed config.json.
+            Catalogue name, alias or Hugging Face id; path of a config.json, of a GGUF file, or of a folder that holds
+            a config.json (with hf_quant_config.json and safetensors files, if they are there); a parsed config.json.
+        fetch : bool
+            Fetch a Hugging Face id that the catalogue does not hold; needs batchline[hub].
 
         Returns
         -------
@@ -140,6 +169,8 @@ class Architecture:
         path = Path(given)
         if isinstance(given, Path) or _is_path(given):
             return _from_path(cls, path)
+        if fetch and given.count("/") == 1 and not _catalogue.holds(given):
+            return _fetched(cls, given)
         row = _catalogue.find(given)
         return cls.from_config(row.config, name=row.name, source=row.source, date=row.date)
 
@@ -404,6 +435,8 @@ Add it to the config.json.
         >>> Architecture.load("llama-3.1-8b").weight_bytes() == 2 * 8030261248
         True
         """
+        if weights is None and self.header_bytes:
+            return self.header_bytes.total
         return _whole(sum(weight.bytes_in(self.format_of(weight, weights)) for weight in self.weights))
 
     def step_weight_bytes(self, weights: str | None = None) -> tuple[float, float]:
@@ -426,6 +459,9 @@ Add it to the config.json.
         >>> round(shared / 1e9, 2), round(routed / 1e9, 2)
         (3.1, 60.99)
         """
+        if weights is None and self.header_bytes:
+            tied = self.header_bytes.embedding if self.tied_embeddings else 0
+            return float(self.header_bytes.shared + tied), float(self.header_bytes.routed)
         shared = routed = 0.0
         for weight in self.weights:
             if weight.role in _LOOK_UPS or (weight.role == "embedding" and not self.tied_embeddings):
@@ -558,13 +594,47 @@ def _is_path(given: str) -> bool:
 
 def _from_path(cls: type[Architecture], path: Path) -> Architecture:
     path = path.expanduser()
+    if path.suffix == ".gguf":
+        return _from_gguf(cls, path)
     folder = path if path.is_dir() else path.parent
     file = path / "config.json" if path.is_dir() else path
     config = _read_json(file)
     quant_file = folder / "hf_quant_config.json"
     quant = _read_json(quant_file) if path.is_dir() and quant_file.is_file() else None
     name = path.name if path.is_dir() else path.stem if path.stem != "config" else folder.name or "config"
-    return cls.from_config(config, quant, name=name, source=str(path))
+    made = cls.from_config(config, quant, name=name, source=str(path))
+    if path.is_dir() and any(path.glob("*.safetensors")):
+        from batchline import checkpoint  # noqa: PLC0415  # only where there are weights
+
+        return _with_headers(made, checkpoint.load(path))
+    return made
+
+
+def _from_gguf(cls: type[Architecture], path: Path) -> Architecture:
+    from batchline import checkpoint  # noqa: PLC0415  # only for such a file
+
+    read = checkpoint.load(path)
+    kinds = {kind: size for kind, size in read.bytes_by_type().items() if kind in precision.names()}
+    main = max(kinds, key=kinds.__getitem__, default="bf16")
+    made = cls.from_config(checkpoint.gguf_config(read), name=path.stem, source=str(path))
+    weights = tuple(
+        dataclasses.replace(weight, number_format=main) if weight.linear else weight for weight in made.weights
+    )
+    return _with_headers(dataclasses.replace(made, weights=weights), read)
+
+
+def _fetched(cls: type[Architecture], hf_id: str) -> Architecture:
+    from batchline import checkpoint  # noqa: PLC0415  # only when asked to fetch
+
+    got = checkpoint.fetch(hf_id)
+    made = cls.from_config(got.config, got.hf_quant_config, name=hf_id, source=f"huggingface.co/{hf_id}")
+    return _with_headers(made, got.checkpoint) if got.checkpoint else made
+
+
+def _with_headers(made: Architecture, read: Checkpoint) -> Architecture:
+    sizes = read.split(made.layers)
+    del sizes["left_out"]
+    return dataclasses.replace(made, header_bytes=HeaderBytes(**sizes))
 
 
 def _read_json(file: Path) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from typing import Any
 
 from batchline.errors import UnknownNameError
 
-__all__ = ["Row", "expand", "find", "rows"]
+__all__ = ["Row", "expand", "find", "holds", "rows"]
 
 
 @dataclass(frozen=True)
@@ -75,6 +75,11 @@ def _by_name() -> dict[str, Row]:
         for name in (row.name, row.hf_id, *row.aliases):
             table.setdefault(name.casefold(), row)
     return table
+
+
+def holds(name: str) -> bool:
+    """Whether the catalogue knows a name, an alias or an id."""
+    return name.strip().casefold() in _by_name()
 
 
 def find(name: str) -> Row:

@@ -77,7 +77,8 @@ def olmo(c: Config, _options: Options) -> Model:
     """OLMo 2 and 3: norms after attention and feed-forward, and over all heads; OLMo 3 has windows in 3 of 4 layers."""
     sizes, layers = attention(c), c.layers()
     bias = c.flag("attention_bias")
-    mixed = window_types(c, layers) if c.has("layer_types") else [False] * layers
+    windowed = c.has("layer_types") or c.expects("sliding_window_pattern")
+    mixed = window_types(c, layers) if windowed else [False] * layers
     post = norms(sizes.hidden, "layers.{}.post_attention_layernorm", "layers.{}.post_feedforward_layernorm")
     ffn = dense_ffn(sizes.hidden, c.integer("intermediate_size"))
     kinds = {

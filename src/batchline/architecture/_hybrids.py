@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from batchline.architecture._config import MAX_LAYERS
 from batchline.architecture._decoders import experts, qwen_mixture, qwen_sparse
 from batchline.architecture._latent import latent_attention
 from batchline.architecture._layers import (
@@ -115,17 +116,20 @@ _LETTERS = {"mamba": "M", "attention": "*", "moe": "E", "mlp": "-"}
 
 def _pattern(c: Config) -> str:
     """One letter for each layer: M a state-space layer, * attention, E a mixture, - a feed-forward block."""
-    if c.has("layers_block_type"):
-        kinds = c.texts("layers_block_type")
+    key = "hybrid_override_pattern"
+    if isinstance(c.value(key), list):
+        kinds = c.texts(key)
         for kind in kinds:
             if kind not in _LETTERS:
                 raise c.wrong("layers_block_type", kind, f"one of {', '.join(_LETTERS)}")
         pattern = "".join(_LETTERS[kind] for kind in kinds)
     else:
-        pattern = c.text("hybrid_override_pattern")
+        pattern = c.text(key)
         if set(pattern) - set(_LETTERS.values()):
-            raise c.wrong("hybrid_override_pattern", pattern, "made of the letters M, *, E and -")
-    if not 0 < len(pattern) <= 2048 or (c.has("num_hidden_layers") and c.layers() != len(pattern)):
+            raise c.wrong(key, pattern, "made of the letters M, *, E and -")
+    if not 0 < len(pattern) <= MAX_LAYERS:
+        raise c.wrong(key, pattern, f"a pattern of 1 to {MAX_LAYERS:,} layers")
+    if c.has("num_hidden_layers") and c.layers() != len(pattern):
         raise c.wrong("num_hidden_layers", c.value("num_hidden_layers"), f"the {len(pattern)} layers of the pattern")
     return pattern
 

@@ -200,9 +200,7 @@ def minimax_m3(c: Config, options: Options) -> Model:
     )
     names, moe_stem = ("w1", "w3", "w2"), "layers.{}.block_sparse_moe"
     shared = c.integer("shared_intermediate_size") * c.integer("n_shared_experts")
-    width = c.value("moe_intermediate_size") and c.integer("moe_intermediate_size")
-    width = width or c.integer("intermediate_size")
-    c.ignore("intermediate_size")
+    width = c.integer("moe_intermediate_size")
     ffn = {
         True: moe_ffn(hidden, width, *counts, stem=moe_stem, names=names)
         + dense_ffn(hidden, shared, role="shared_expert", stem=f"{moe_stem}.shared_experts"),
