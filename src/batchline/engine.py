@@ -22,11 +22,11 @@ import functools
 import math
 import re
 import tomllib
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from importlib import resources
 from typing import TYPE_CHECKING, Any, Final
 
-from batchline import memory
+from batchline import memory, precision
 from batchline.errors import InputError, UnknownNameError
 from batchline.units import GIBI, MEBI
 
@@ -39,15 +39,18 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Account",
+    "Change",
     "Engine",
     "Fact",
     "Request",
     "account",
+    "changes",
     "expert_workspace_bytes",
     "forward_bytes",
     "graph_batches",
     "names",
     "sampler_bytes",
+    "smallest_count",
     "static_fraction",
 ]
 
@@ -525,6 +528,8 @@ class Account:
         Ranks of attention data parallelism: each has a pool [-].
     limits : str
         "forward" or "sampler": what decides the workspace.
+    strided : bool
+        Whether some layer keeps an entry for several tokens: of its block tables only the bytes are known.
     provenance : mapping of str to str
         Where each term comes from.
     """
@@ -544,7 +549,13 @@ class Account:
     gpu_memory_utilization: float
     dp: int
     limits: str
+    strided: bool
     provenance: Mapping[str, str] = field(default_factory=dict, hash=False)
+
+    @property
+    def layout_known(self) -> bool:
+        """Whether the engine's block tables are modelled: not where entries stand for several tokens."""
+        return self.strided is False
 
     @property
     def kv_tokens(self) -> int:
@@ -708,7 +719,9 @@ def account(
         ep=ep,
         vocabulary_padding=int(case.value("vocabulary_padding", 1)),
     )
-    made = [_stage(case, size, longest, last=index == pp - 1) for index, size in enumerate(stages)]
+    # Stages that hold the same are the same.
+    distinct = {(size, index == pp - 1) for index, size in enumerate(stages)}
+    made = [_stage(case, size, longest, last=last) for size, last in distinct]
     return min(made, key=lambda one: one.kv_bytes)
 
 
@@ -724,8 +737,6 @@ def _stage(case: _Case, weight_bytes: float, longest: int, *, last: bool) -> Acc
     if last:
         non_torch += case.value("penalty_bytes") * seqs * case.architecture.vocab_size
     graphs = 0.0 if case.request.enforce_eager else _graph_bytes(case, seqs)
-    total = case.accelerator.usable_memory()
-    fraction, budget, kv_bytes = _divide(case, total, weight_bytes, activation, non_torch, graphs, longest)
     layout = memory.kv_layout(
         case.architecture,
         case.kv,
@@ -734,7 +745,11 @@ def _stage(case: _Case, weight_bytes: float, longest: int, *, last: bool) -> Acc
         block=int(case.knob("block")),
         windows=case.request.windows or case.value("windows", "kept"),
         shared_pool=case.engine.name == "vllm",
+        state_blocks=int(case.value("state_blocks", 1)),
     )
+    total = case.accelerator.usable_memory()
+    used = (weight_bytes, activation + non_torch + graphs, non_torch)
+    fraction, budget, kv_bytes = _divide(case, total, *used, asked=_slot_bytes(case, layout, longest))
     return Account(
         engine=case.engine,
         memory_bytes=total,
@@ -751,41 +766,32 @@ def _stage(case: _Case, weight_bytes: float, longest: int, *, last: bool) -> Acc
         gpu_memory_utilization=fraction,
         dp=case.dp,
         limits=limits,
+        strided=any(cache.stride > 1 for cache in case.architecture.caches),
         provenance=_provenance(case),
     )
 
 
 def _divide(
-    case: _Case,
-    total: float,
-    weight_bytes: float,
-    activation: float,
-    non_torch: float,
-    graphs: float,
-    longest: int,
+    case: _Case, total: float, weight_bytes: float, workspace: float, outside: float, *, asked: float
 ) -> tuple[float, float, float]:
     """Fraction, budget and what is left for the cache."""
-    used = weight_bytes + activation + non_torch + graphs
     if case.engine.accounting == "static_fraction":
         fraction = case.request.gpu_memory_utilization or static_fraction(total, _reserve_bytes(case))
-        budget = fraction * (total - non_torch)
+        budget = fraction * (total - outside)
         return fraction, budget, budget - weight_bytes
     if case.engine.accounting == "fraction_of_free":
         fraction = case.knob("gpu_memory_utilization")
-        return fraction, total, fraction * (total - used)
+        return fraction, total, fraction * (total - weight_bytes - workspace)
     if case.engine.accounting == "slots":
-        return 1.0, total, min(total - used, _slot_bytes(case, longest))
+        return 1.0, total, min(total - weight_bytes - workspace, asked)
     fraction = case.knob("gpu_memory_utilization")
-    return fraction, fraction * total, fraction * total - used
+    return fraction, fraction * total, fraction * total - weight_bytes - workspace
 
 
-def _slot_bytes(case: _Case, longest: int) -> float:
+def _slot_bytes(case: _Case, layout: memory.KvLayout, longest: int) -> float:
     """What llama.cpp reserves: the context of each slot, or one context that the default slots share."""
     slots = case.request.max_num_seqs or 1
-    windows = case.request.windows or "kept"
-    return slots * float(
-        memory.kv_bytes_per_device(case.architecture, longest, case.kv, tp=case.tp, pp=case.pp, windows=windows)
-    )
+    return slots * float(layout.sequence_bytes(longest, min(longest, case.knob("max_num_batched_tokens"))))
 
 
 def _reserve_bytes(case: _Case) -> float:
@@ -808,7 +814,8 @@ def _profiled_tokens(case: _Case, longest: int) -> float:
 
 def _activation(case: _Case, tokens: float, *, last: bool) -> tuple[float, str]:
     arch = case.architecture
-    seqs = min(case.knob("max_num_seqs"), tokens)
+    # llama.cpp makes room for the logits of a whole micro-batch.
+    seqs = tokens if case.engine.accounting == "slots" else min(case.knob("max_num_seqs"), tokens)
     forward = forward_bytes(
         tokens,
         _ffn_bytes(case),
@@ -948,3 +955,134 @@ def _provenance(case: _Case) -> dict[str, str]:
         if row is not None:
             found[name] = row.provenance
     return found
+
+
+# -- what if ---------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Change:
+    """One knob turned.
+
+    Parameters
+    ----------
+    knob : str
+        As on the command line: "--kv fp8".
+    account : Account
+        What it makes of the memory.
+    devices : float
+        Devices in place of one [-].
+    """
+
+    knob: str
+    account: Account
+    devices: float = 1.0
+
+
+def changes(
+    architecture: Architecture,
+    accelerator: Accelerator,
+    engine: Engine | str = "vllm",
+    *,
+    weights: str | None = None,
+    kv: str = "bf16",
+    tp: int = 1,
+    pp: int = 1,
+    dp: int = 1,
+    ep: int = 1,
+    request: Request | None = None,
+) -> list[Change]:
+    """Turn each knob of a deployment by itself.
+
+    Parameters
+    ----------
+    architecture, accelerator, engine, weights, kv, tp, pp, dp, ep, request
+        As of `account`.
+
+    Returns
+    -------
+    list of Change
+        More of the device, a smaller cache format, fewer sequences, a smaller step, a shorter longest request, smaller
+        weights, twice the devices; without those that change nothing by definition.
+
+    Examples
+    --------
+    >>> from batchline.accelerator import Accelerator
+    >>> from batchline.architecture import Architecture
+    >>> made = changes(Architecture.load("llama-3.1-8b"), Accelerator.load("h100"))
+    >>> [change.knob for change in made][:3]
+    ['--gpu-memory-utilization 0.97', '--kv fp8', '--max-num-seqs 256']
+    """
+    engine = Engine.load(engine) if isinstance(engine, str) else engine
+    wanted = request or Request()
+    layout = {"weights": weights, "kv": kv, "tp": tp, "pp": pp, "dp": dp, "ep": ep}
+
+    def turned(knob: str, turn: Request, devices: float = 1.0, **other: Any) -> Change:
+        same = {**layout, **other}
+        return Change(knob, account(architecture, accelerator, engine, request=turn, **same), devices)
+
+    now = account(architecture, accelerator, engine, request=wanted, **layout)  # type: ignore[arg-type]
+    found = []
+    if engine.accounting != "slots":
+        more = min(0.98, round(now.gpu_memory_utilization + 0.05, 3))
+        if more > now.gpu_memory_utilization:
+            found.append(turned(f"--gpu-memory-utilization {more:g}", replace(wanted, gpu_memory_utilization=more)))
+    smaller = "q8_0" if engine.accounting == "slots" else "fp8"
+    if precision.load_kv(kv).bits > 8:
+        found.append(turned(f"--kv {smaller}", wanted, kv=smaller))
+    for sequences in (256, 64):
+        if now.max_num_seqs > sequences:
+            found.append(turned(f"--max-num-seqs {sequences}", replace(wanted, max_num_seqs=sequences)))
+            break
+    if now.max_num_batched_tokens > 2048:
+        found.append(turned("--max-num-batched-tokens 2048", replace(wanted, max_num_batched_tokens=2048)))
+    if now.max_model_len > 8192:
+        shorter = 32768 if now.max_model_len > 32768 else 8192
+        found.append(turned(f"--max-model-len {shorter}", replace(wanted, max_model_len=shorter)))
+    if weights is None and precision.load(architecture.weight_format).bits > 8:
+        found.append(turned("--weights fp8", wanted, weights="fp8"))
+    if not architecture.q_heads or architecture.q_heads % (2 * tp) == 0:
+        found.append(turned(f"--tp {2 * tp}", wanted, 2.0, tp=2 * tp))
+    return found
+
+
+def smallest_count(
+    architecture: Architecture,
+    accelerator: Accelerator,
+    engine: Engine | str = "vllm",
+    *,
+    weights: str | None = None,
+    kv: str = "bf16",
+    request: Request | None = None,
+) -> tuple[int, int, int] | None:
+    """Fewest devices on which the engine starts, by tensor and then by pipeline parallelism.
+
+    Parameters
+    ----------
+    architecture, accelerator, engine, weights, kv, request
+        As of `account`.
+
+    Returns
+    -------
+    tuple of int or None
+        Devices, tensor- and pipeline-parallel degree; None when 256 devices are not enough.
+
+    Examples
+    --------
+    >>> from batchline.accelerator import Accelerator
+    >>> from batchline.architecture import Architecture
+    >>> smallest_count(Architecture.load("llama-3.1-405b"), Accelerator.load("h100"), weights="fp8")
+    (8, 8, 1)
+    """
+    engine = Engine.load(engine) if isinstance(engine, str) else engine
+    heads = architecture.q_heads or 1
+    for count in range(1, 257):
+        limit = min(count, accelerator.scale_up_domain or count)
+        for tp in (n for n in range(limit, 0, -1) if count % n == 0 and heads % n == 0):
+            pp = count // tp
+            if pp > architecture.layers:
+                continue
+            made = account(architecture, accelerator, engine, weights=weights, kv=kv, tp=tp, pp=pp, request=request)
+            if made.fits:
+                return count, tp, pp
+    return None

@@ -308,6 +308,8 @@ class KvGroup:
     ----------
     kind : str
         "full" grows with the context, "window" up to a limit, "state" not at all.
+    block : int
+        Tokens of a block; for a state, blocks that a sequence needs [token].
     block_bytes : float
         Bytes of a block in all layers of a table, on one device [B].
     tables : int
@@ -317,19 +319,18 @@ class KvGroup:
     """
 
     kind: str
+    block: int
     block_bytes: float
     tables: int = 1
     window: int | None = None
 
-    def blocks(self, n: Floats, block: int, ahead: int) -> Floats:
+    def blocks(self, n: Floats, ahead: int = 0) -> Floats:
         """Blocks that a sequence of n tokens needs in all tables of this kind.
 
         Parameters
         ----------
         n : float or array
             Tokens of the sequence [token].
-        block : int
-            Tokens of a block [token].
         ahead : int
             Tokens that one step may add, which a window keeps beside itself [token].
 
@@ -340,12 +341,12 @@ class KvGroup:
         """
         tokens = np.asarray(n, dtype=float)
         if self.kind == "state":
-            return np.full_like(tokens, self.tables)
+            return np.full_like(tokens, self.tables * self.block)
         if self.kind == "window" and self.window is not None:
             # A window starts anywhere in its first block, hence one more.
             seen = np.minimum(tokens, self.window - 1 + ahead)
-            return np.asarray(self.tables * (np.ceil(seen / block) + (block > 1)))
-        return np.asarray(self.tables * np.ceil(tokens / block))
+            return np.asarray(self.tables * (np.ceil(seen / self.block) + (self.block > 1)))
+        return np.asarray(self.tables * np.ceil(tokens / self.block))
 
 
 @dataclass(frozen=True)
@@ -354,8 +355,6 @@ class KvLayout:
 
     Parameters
     ----------
-    block : int
-        Tokens of a block [token].
     groups : tuple of KvGroup
         Block tables by kind.
     shared : bool
@@ -369,9 +368,13 @@ class KvLayout:
     [('full', 1, 196608.0), ('window', 1, 196608.0)]
     """
 
-    block: int
     groups: tuple[KvGroup, ...]
     shared: bool = True
+
+    @property
+    def block(self) -> int:
+        """Tokens of the smallest block; 1 where there are states only [token]."""
+        return min((group.block for group in self.groups if group.kind != "state"), default=1)
 
     @property
     def tables(self) -> int:
@@ -403,7 +406,7 @@ class KvLayout:
         float or array
             Bytes [B].
         """
-        total = sum(group.blocks(n, self.block, ahead) * group.block_bytes for group in self.groups)
+        total = sum(group.blocks(n, ahead) * group.block_bytes for group in self.groups)
         return float(total) if np.ndim(n) == 0 else np.asarray(total)
 
 
@@ -501,7 +504,7 @@ class KvPool:
         """
         if self.layout.grows_alike:
             return self.blocks * self.layout.block
-        if by_concurrency:
+        if by_concurrency or not self.layout.shared:
             return int(self.max_concurrency(max_model_len, ahead) * max_model_len)
         return self.blocks // self.layout.tables * self.layout.block
 
@@ -559,6 +562,7 @@ def kv_layout(
     block: int = 16,
     windows: Windows = "kept",
     shared_pool: bool = True,
+    state_blocks: int = 1,
 ) -> KvLayout:
     """Block tables of a model on one device of its fullest stage.
 
@@ -578,6 +582,8 @@ def kv_layout(
         Whether layers of all kinds draw equal blocks from one pool, as in vLLM: the kinds are cut into tables of as
         many layers as the rarest kind has [vllm/v1/core/kv_cache_utils.py, hybrid KV cache groups]. Else each kind
         has a pool of its own.
+    state_blocks : int
+        Copies of its state that a sequence keeps: 2 where the last block boundary is kept for prefix caching [-].
 
     Returns
     -------
@@ -596,12 +602,12 @@ def kv_layout(
     >>> layout.block_bytes / 16
     131072.0
     """
-    if not architecture.caches:
+    if not _kept(architecture):
         raise InputError(f"{architecture.name} keeps no cache, so there is nothing to lay out.")
     share = max(pipeline_layers(architecture.layers, pp)) / architecture.layers
     kinds = list(_kinds(architecture, kv, tp, windows))
-    block, groups = _shared(kinds, share, block) if shared_pool else _apart(kinds, share, block)
-    return KvLayout(block, groups, shared_pool)
+    make = _shared if shared_pool else _apart
+    return KvLayout(make(kinds, share, block, state_blocks), shared_pool)
 
 
 @dataclass(frozen=True)
@@ -617,7 +623,7 @@ class _Kind:
 def _kinds(architecture: Architecture, kv: str, tp: int, windows: Windows) -> Iterable[_Kind]:
     kv_format = precision.load_kv(kv)
     found: dict[tuple[str, int | None], list[tuple[int, float]]] = {}
-    for cache in architecture.caches:
+    for cache in _kept(architecture):
         kind, window, size = _cache_kind(cache, kv_format, tp, windows)
         found.setdefault((kind, window), []).append((cache.layers, size))
     for (kind, window), members in sorted(found.items(), key=lambda item: item[0][0]):
@@ -627,6 +633,11 @@ def _kinds(architecture: Architecture, kv: str, tp: int, windows: Windows) -> It
             # What a layer keeps beside its latents (index keys) belongs to the same layer.
             layers = max(count for count, _ in members)
         yield _Kind(kind, layers, total / layers, window)
+
+
+def _kept(architecture: Architecture) -> list[Cache]:
+    """Caches that take memory: a layer that reads another one's keeps none."""
+    return [cache for cache in architecture.caches if cache.stored]
 
 
 def _cache_kind(
@@ -641,8 +652,8 @@ def _cache_kind(
     return "window", cache.window * cache.stride, size
 
 
-def _shared(kinds: list[_Kind], share: float, block: int) -> tuple[int, tuple[KvGroup, ...]]:
-    """One pool of equal blocks: as many layers in a table as the rarest kind has, states and windows padded to it."""
+def _shared(kinds: list[_Kind], share: float, block: int, state_blocks: int) -> tuple[KvGroup, ...]:
+    """One pool of equal blocks: tables of as many layers as the rarest kind has, as many tokens as fill a block."""
     growing = [kind for kind in kinds if kind.kind != "state"]
     states = [kind for kind in kinds if kind.kind == "state"]
     if growing and states:
@@ -652,16 +663,24 @@ def _shared(kinds: list[_Kind], share: float, block: int) -> tuple[int, tuple[Kv
     # Nearly equal counts share one table with a few layers of padding [kv_cache_utils.py, 1.25 times].
     together = most if most < 1.25 * least else least
     page = max(kind.token_bytes * (1 if kind.kind == "state" else block) for kind in kinds)
-    return block, tuple(
-        KvGroup(kind.kind, page * together * share, math.ceil(kind.layers / together), kind.window) for kind in kinds
+    return tuple(
+        KvGroup(
+            kind.kind,
+            state_blocks if kind.kind == "state" else block * max(1, int(page // (kind.token_bytes * block))),
+            page * together * share,
+            math.ceil(kind.layers / together),
+            kind.window,
+        )
+        for kind in kinds
     )
 
 
-def _apart(kinds: list[_Kind], share: float, block: int) -> tuple[int, tuple[KvGroup, ...]]:
+def _apart(kinds: list[_Kind], share: float, block: int, state_blocks: int) -> tuple[KvGroup, ...]:
     """A pool of its own for each kind."""
-    return block, tuple(
+    return tuple(
         KvGroup(
             kind.kind,
+            state_blocks if kind.kind == "state" else block,
             kind.token_bytes * (1 if kind.kind == "state" else block) * kind.layers * share,
             1,
             kind.window,
@@ -715,7 +734,7 @@ def kv_bytes_per_device(
     reserved = np.ceil(np.asarray(n, dtype=float) / block) * block
     share = max(pipeline_layers(architecture.layers, pp)) / architecture.layers
     total = np.zeros_like(reserved)
-    for cache in architecture.caches:
+    for cache in _kept(architecture):
         if windows == "full" and cache.window is not None:
             entries: Floats = np.floor_divide(reserved, cache.stride)
         else:

@@ -1,0 +1,320 @@
+"""`batchline memory`: what the engine's start-up log will say, and what it means."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from batchline.cli import _options, _output
+from batchline.units import GIBI, format_tokens
+
+if TYPE_CHECKING:
+    from batchline.deployment import Deployment
+    from batchline.engine import Account, Change, Engine, Request
+
+
+@click.command("memory")
+@click.argument("model")
+@_options.deployment_options
+@click.option(
+    "--max-model-len",
+    type=_options.TOKENS,
+    metavar="TOKENS",
+    help="Longest request; for llama.cpp the context of a slot.  [default: the model's own]",
+)
+@click.option(
+    "--max-num-seqs",
+    type=click.IntRange(min=1),
+    help="Most sequences of a step; for llama.cpp slots.  [default: the engine's]",
+)
+@click.option(
+    "--max-num-batched-tokens",
+    type=_options.TOKENS,
+    metavar="TOKENS",
+    help="Most tokens of a step (chunked prefill size, micro-batch).  [default: the engine's]",
+)
+@click.option(
+    "--gpu-memory-utilization",
+    "--mem-fraction-static",
+    "utilization",
+    type=click.FloatRange(min=0, max=1, min_open=True),
+    metavar="0.9",
+    help="Fraction that the engine takes: of all memory (vLLM), for weights and cache (SGLang), of what is free after "
+    "loading (TensorRT-LLM).  [default: the engine's]",
+)
+@click.option("--block-size", type=click.IntRange(min=1), help="Tokens of a block.  [default: the engine's]")
+@click.option("--enforce-eager", is_flag=True, help="No CUDA graphs.")
+@click.option(
+    "--windows",
+    type=click.Choice(["kept", "full"]),
+    help="What layers with a window reserve: the window or the whole context.  [default: the engine's way]",
+)
+@click.option(
+    "--context",
+    type=_options.TOKENS,
+    default="4k",
+    show_default=True,
+    metavar="TOKENS",
+    help="Mean context of your sequences.",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def command(model: str, **options: Any) -> None:
+    """Say what the engine will print about memory when it starts, and what that means.
+
+    MODEL is a name of the catalogue, a config.json, or a folder that holds one. Sizes are of one device; a model that
+    does not fit is an answer too: how much is missing, and what would fit.
+
+    \b
+    batchline memory qwen3-32b --on h200 --engine vllm
+    batchline memory llama-3.1-70b --on 2xh100 --weights fp8 --max-model-len 32k --context 6k
+    """
+    from batchline import engine
+
+    deployment = _options.deployment_of(model, options)
+    chosen = engine.Engine.load(deployment.engine, deployment.engine_version or None)
+    request = engine.Request(
+        max_model_len=options["max_model_len"],
+        max_num_seqs=options["max_num_seqs"],
+        max_num_batched_tokens=options["max_num_batched_tokens"],
+        gpu_memory_utilization=options["utilization"],
+        block=options["block_size"],
+        enforce_eager=options["enforce_eager"],
+        windows=options["windows"],
+    )
+    layout = {name: getattr(deployment, name) for name in ("weights", "kv", "tp", "pp", "dp", "ep")}
+    account = engine.account(deployment.architecture, deployment.accelerator, chosen, request=request, **layout)
+    changes = engine.changes(deployment.architecture, deployment.accelerator, chosen, request=request, **layout)
+    context = options["context"]
+    _warn(account, deployment, context)
+    if options["as_json"]:
+        _output.print_json(_record(account, changes, deployment, chosen, request, context))
+    else:
+        _print(account, changes, deployment, chosen, request, context)
+
+
+def _warn(account: Account, deployment: Deployment, context: int) -> None:
+    if not account.layout_known:
+        _output.warn(
+            f"{deployment.architecture.name} keeps compressed entries: their bytes are counted, but not the engine's "
+            "block tables for them, and it may reserve several times more."
+        )
+    if context > account.max_model_len:
+        _output.warn(f"context {context:,} is longer than the longest request, {account.max_model_len:,} tokens.")
+
+
+def _smallest(deployment: Deployment, chosen: Engine, request: Request) -> tuple[int, int, int] | None:
+    from batchline import engine
+
+    return engine.smallest_count(
+        deployment.architecture,
+        deployment.accelerator,
+        chosen,
+        weights=deployment.weights,
+        kv=deployment.kv,
+        request=request,
+    )
+
+
+def _record(
+    account: Account,
+    changes: list[Change],
+    deployment: Deployment,
+    chosen: Engine,
+    request: Request,
+    context: int,
+) -> dict[str, Any]:
+    smallest = None if account.fits else _smallest(deployment, chosen, request)
+    return {
+        "model": deployment.architecture.name,
+        "accelerator": deployment.accelerator.name,
+        "count": deployment.count,
+        "tp": deployment.tp,
+        "pp": deployment.pp,
+        "dp": deployment.dp,
+        "ep": deployment.ep,
+        "weights": deployment.weights_name,
+        "kv": deployment.kv,
+        "engine": chosen.name,
+        "engine_version": chosen.version,
+        "gpu_memory_utilization": account.gpu_memory_utilization,
+        "max_model_len": account.max_model_len,
+        "max_num_seqs": account.max_num_seqs,
+        "max_num_batched_tokens": account.max_num_batched_tokens,
+        "block_size": account.pool.layout.block,
+        "memory_gib_per_device": account.memory_bytes / GIBI,
+        "budget_gib_per_device": account.budget_bytes / GIBI,
+        "weights_gib_per_device": account.weight_bytes / GIBI,
+        "activation_gib_per_device": account.activation_bytes / GIBI,
+        "non_torch_gib_per_device": account.non_torch_bytes / GIBI,
+        "cuda_graph_gib_per_device": account.graph_bytes / GIBI,
+        "kv_gib_per_device": account.kv_bytes / GIBI,
+        "kv_tokens": account.kv_tokens,
+        "max_concurrency": account.max_concurrency,
+        "context": context,
+        "capacity_batch": account.capacity_batch(context),
+        "running_batch": account.running_batch(context),
+        "largest_context": account.largest_context,
+        "fits": account.fits,
+        "missing_gib_per_device": account.missing_bytes / GIBI,
+        "smallest_count": smallest[0] if smallest else (deployment.count if account.fits else None),
+        "changes": [
+            {
+                "knob": change.knob,
+                "kv_gib_per_device": change.account.kv_bytes / GIBI,
+                "kv_tokens": change.account.kv_tokens,
+                "capacity_batch": change.account.capacity_batch(context),
+                "running_batch": change.account.running_batch(context),
+                "fits": change.account.fits,
+            }
+            for change in changes
+        ],
+        "provenance": dict(account.provenance),
+    }
+
+
+def _print(
+    account: Account,
+    changes: list[Change],
+    deployment: Deployment,
+    chosen: Engine,
+    request: Request,
+    context: int,
+) -> None:
+    console = _output.console()
+    console.print()
+    console.print(f"{deployment.title}, KV {deployment.kv}, under {chosen.title} {chosen.version}", style="bold")
+    console.print()
+    for line in _log(account, chosen):
+        console.print(f"  {line}", style="bold green" if account.fits else "bold")
+    console.print()
+    for line in _meaning(account, chosen, context):
+        console.print(f"  {line}")
+    if not account.fits:
+        for line in _remedies(account, changes, deployment, chosen, request):
+            console.print(f"  {line}", style="bold")
+    console.print()
+    console.print(_knobs(account, changes, context))
+    console.print()
+    for line in _provenance(account):
+        console.print(f"  {line}", style="dim")
+
+
+def _gib(size: float) -> str:
+    return f"{size / GIBI:,.2f} GiB"
+
+
+def _log(account: Account, chosen: Engine) -> list[str]:
+    """The lines of the log, in the engine's own words where they are known."""
+    tokens = f"{account.kv_tokens:,}"
+    if chosen.name == "sglang":
+        return [
+            f"Load weight end. mem usage={account.weight_bytes / GIBI:.2f} GB",
+            f"KV Cache is allocated. #tokens: {account.kv_tokens}, K and V size: {account.pool.kv_bytes / GIBI:.2f} GB",
+            f"mem_fraction_static={account.gpu_memory_utilization:g}, max_total_num_tokens={account.kv_tokens}",
+        ]
+    if chosen.name == "llama-cpp":
+        return [
+            f"model buffer size = {account.weight_bytes / 2**20:,.2f} MiB",
+            f"KV buffer size = {account.pool.kv_bytes / 2**20:,.2f} MiB",
+            f"compute buffer size = {account.activation_bytes / 2**20:,.2f} MiB",
+        ]
+    longest = f"{account.max_model_len:,}"
+    return [
+        f"Model loading took {_gib(account.weight_bytes)}",
+        f"Available KV cache memory: {_gib(account.kv_bytes)}",
+        f"GPU KV cache size: {tokens} tokens",
+        f"Maximum concurrency for {longest} tokens per request: {account.max_concurrency:.2f}x",
+    ]
+
+
+def _meaning(account: Account, chosen: Engine, context: int) -> list[str]:
+    room, running = account.capacity_batch(context), account.running_batch(context)
+    outside = f"{_gib(account.non_torch_bytes)} outside the allocator"
+    graphs = f", {_gib(account.graph_bytes)} CUDA graphs" if account.graph_bytes else ""
+    lines = [
+        f"Of {_gib(account.memory_bytes)} the engine takes {_gib(account.budget_bytes)}: weights "
+        f"{_gib(account.weight_bytes)}, activations {_gib(account.activation_bytes)} (the {_workspace(account)}), "
+        f"{outside}{graphs}; the rest is the cache."
+        if chosen.accounting == "fraction_of_total"
+        else f"Of {_gib(account.memory_bytes)}: weights {_gib(account.weight_bytes)}, workspace "
+        f"{_gib(account.activation_bytes)}, {outside}; cache {_gib(account.kv_bytes)}."
+    ]
+    if not account.fits:
+        return lines
+    if running < room:
+        lines.append(
+            f"At {format_tokens(context)} tokens a sequence {room:,} fit, and {running:,} run: max_num_seqs "
+            f"{account.max_num_seqs:,} binds."
+        )
+    else:
+        lines.append(f"At {format_tokens(context)} tokens a sequence {running:,} run together: the cache binds.")
+    lines.append(
+        f"The longest request may have {account.max_model_len:,} tokens; alone it would fit up to "
+        f"{account.pool.largest_context(1 << 30, account.max_num_batched_tokens):,}."
+    )
+    return lines
+
+
+def _workspace(account: Account) -> str:
+    if account.limits == "sampler":
+        return f"sampler for {account.max_num_seqs:,} sequences"
+    return f"forward pass of {account.max_num_batched_tokens:,} tokens"
+
+
+def _remedies(
+    account: Account, changes: list[Change], deployment: Deployment, chosen: Engine, request: Request
+) -> list[str]:
+    name = deployment.accelerator.name
+    lines = [
+        f"It does not fit: one request of {account.max_model_len:,} tokens lacks {_gib(account.missing_bytes)} "
+        "on each device."
+    ]
+    if account.largest_context:
+        lines.append(
+            f"A longest request of {account.largest_context:,} tokens fits: --max-model-len {account.largest_context}."
+        )
+    needed = account.gpu_memory_utilization + account.missing_bytes / account.memory_bytes
+    if chosen.accounting != "slots" and needed <= 0.98:
+        lines.append(f"So does --gpu-memory-utilization {needed + 0.0005:.3f}.")
+    fitting = [change.knob for change in changes if change.account.fits and not change.knob.startswith("--gpu")]
+    fitting = [knob for knob in fitting if not knob.startswith("--max-model-len")]
+    if fitting:
+        lines.append(f"So does {' or '.join(fitting)}.")
+    smallest = _smallest(deployment, chosen, request)
+    if smallest:
+        count, tp, pp = smallest
+        stages = f" x pp {pp}" if pp > 1 else ""
+        lines.append(f"The fewest that hold it as asked: {count} x {name} (tp {tp}{stages}).")
+    else:
+        lines.append(f"256 x {name} do not hold it.")
+    return lines
+
+
+def _knobs(account: Account, changes: list[Change], context: int) -> Any:
+    columns = [("  knob turned", "left"), ("KV cache", "right"), ("KV tokens", "right")]
+    columns += [("fit", "right"), ("run together", "right"), ("", "left")]
+    rows = [_knob("as it is", account, account, context)]
+    rows += [_knob(change.knob, change.account, account, context, change.devices) for change in changes]
+    return _output.table(columns, rows, ["bold"])
+
+
+def _knob(label: str, turned: Account, now: Account, context: int, devices: float = 1.0) -> tuple[str, ...]:
+    fit, run = turned.capacity_batch(context), turned.running_batch(context)
+    before = now.running_batch(context)
+    ratio = run / before / devices if before else 1.0
+    gain = "" if abs(ratio - 1) < 0.005 else f"{ratio - 1:+.0%} a device"
+    return (
+        f"  {label}",
+        _gib(turned.kv_bytes),
+        f"{turned.kv_tokens:,}",
+        f"{fit:,}",
+        f"{run:,}",
+        gain if turned.fits else "does not fit",
+    )
+
+
+def _provenance(account: Account) -> list[str]:
+    workspace = "activation" if account.limits == "sampler" else "forward"
+    shown = ("gpu_memory_utilization", "max_num_seqs", "max_num_batched_tokens", workspace, "non_torch")
+    return [f"{key}: {account.provenance[key]}" for key in shown if key in account.provenance]
