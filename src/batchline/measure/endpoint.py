@@ -64,13 +64,10 @@ class Answer:
         When it was sent and when its tokens came; token counts by `usage`.
     cached_tokens : float
         Prompt tokens that the server took from a cache [token].
-    finish : str
-        Why it ended: `length`, `stop`.
     """
 
     stream: Stream
     cached_tokens: float
-    finish: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -413,7 +410,7 @@ def _answer(start: float, events: list[tuple[float, str]], api: str) -> Answer:
         )
     details = usage.get("prompt_tokens_details") or {}
     cached = details.get("cached_tokens") if isinstance(details, dict) else 0
-    return Answer(Stream(start, np.array(arrivals), float(prompt), float(output)), float(cached or 0), finish)
+    return Answer(Stream(start, np.array(arrivals), float(prompt), float(output)), float(cached or 0))
 
 
 def _event(number: int, data: str) -> dict[str, Any]:

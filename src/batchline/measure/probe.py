@@ -158,6 +158,9 @@ def probe(
     return asyncio.run(run.all(url, model, api, key, None if out is None else Path(out)))
 
 
+_Burst = tuple[streams.Steps, list[Answer]]
+
+
 @dataclass
 class _Run:
     levels: list[_Level]
@@ -200,7 +203,7 @@ class _Run:
 
     async def _levels(self, endpoint: Endpoint, served: Served, out: Path | None, known: set[str]) -> None:
         todo = [level for level in self.levels if level.label not in known]
-        failed = 0
+        failed, last = 0, None
         for number, level in enumerate(todo):
             if not self._possible(level, served):
                 continue
@@ -208,24 +211,25 @@ class _Run:
             if self._expected(level) > self._left:
                 self._note(f"time was over: {level.label} and {len(todo) - number - 1} more points were not measured")
                 return
+            bursts: list[_Burst] = []
             try:
                 async with asyncio.timeout(self._left):
                     began = time.monotonic()
-                    point = await self._level(endpoint, served, level)
+                    await self._level(endpoint, served, level, bursts)
                     self._spent = (time.monotonic() - began, level.cost)
             except TimeoutError:
+                self._keep(served, level, bursts, out)
                 self._note(f"time was over in {level.label}; {len(todo) - number - 1} more points were not measured")
                 return
             except EndpointError as error:
-                failed += 1
+                failed, last = failed + 1, error
                 if self._gives_up(error, level, failed):
                     self.outcome.stopped = error
                     return
                 continue
             failed = 0
-            if point is not None:
-                self.outcome.points.append(point)
-                _append(out, point)
+            self._keep(served, level, bursts, out)
+        self.outcome.stopped = last if last and not self.outcome.points else None
         self._tell(len(self.levels), [], None)
 
     def _possible(self, level: _Level, served: Served) -> bool:
@@ -257,26 +261,31 @@ class _Run:
             left = min(sum(self._expected(one) for one in rest) if self._spent else self._left, self._left)
             self.on_progress(Progress(done, len(self.levels), max(0.0, left), level.label if level else "done"))
 
-    async def _level(self, endpoint: Endpoint, served: Served, level: _Level) -> MeasuredPoint | None:
+    def _keep(self, served: Served, level: _Level, bursts: Sequence[_Burst], out: Path | None) -> None:
+        if bursts:
+            point = _point(served, level, bursts, self.quantile)
+            self.outcome.points.append(point)
+            _append(out, point)
+
+    async def _level(self, endpoint: Endpoint, served: Served, level: _Level, bursts: list[_Burst]) -> None:
+        """Measure a level; bursts are added as they come, so that those of an interrupted level are not lost."""
         shape = await self._shape(endpoint, served, level.context)
         await self._burst(endpoint, served, prompts.Shape(min(16, shape.letters)), level.batch, _WARM_TOKENS)
-        bursts: list[tuple[streams.Steps, list[Answer]]] = []
         goal = self.repeats
         while len(bursts) < goal:
             steps, answers = await self._measured(endpoint, served, shape, level)
             if steps is None:
-                return None
+                return
             bursts.append((steps, answers))
             found = [one.t_step_s for one, _ in bursts]
             if len(bursts) == goal == self.repeats > 1 and pstdev(found) > _SPREAD * mean(found):
                 goal = self.repeats + 2
-        return _point(served, level, bursts, self.quantile)
 
     async def _shape(self, endpoint: Endpoint, served: Served, context: int) -> prompts.Shape:
         if context not in self._shapes:
 
             async def count(shape: prompts.Shape) -> int:
-                answer = await endpoint.ask(served.model, shape.text(self._random), 1)
+                (answer,) = await self._burst(endpoint, served, shape, 1, 1)
                 return round(answer.stream.prompt_tokens)
 
             near = min(self._shapes.values(), key=lambda shape: abs(shape.tokens - context), default=None)
@@ -293,6 +302,8 @@ class _Run:
             seen = [answer.stream for answer in answers]
             found = {steps.batch: steps for steps in streams.clean_steps(seen, self.quantile)}
             own = found.get(level.batch)
+            if not own and all(stream.output_tokens < tokens for stream in seen):
+                return self._too_short(level, seen)
             last_first = max(float(stream.arrivals_s[0]) for stream in seen)
             if own and (own.count >= _ENOUGH or tokens >= _LONGEST_ANSWER):
                 self._answer_tokens[level] = tokens
@@ -304,8 +315,6 @@ class _Run:
             ahead = max(int(np.sum(stream.arrivals_s <= last_first)) for stream in seen)
             longer = min(_LONGEST_ANSWER, max(2 * tokens, ahead + _STEPS + _WARM_TOKENS))
             if longer <= tokens:
-                return self._too_short(level, seen)
-            if tokens > _STEPS + _WARM_TOKENS and all(answer.finish == "stop" for answer in answers):
                 return self._too_short(level, seen)
             tokens = longer
 
@@ -324,26 +333,29 @@ class _Run:
     async def _burst(
         self, endpoint: Endpoint, served: Served, shape: prompts.Shape, batch: int, tokens: int
     ) -> list[Answer]:
+        """Send a batch at once; once more when the server failed or asked to wait."""
+        try:
+            return await self._together(endpoint, served, shape, batch, tokens)
+        except EndpointError as error:
+            if error.kind not in ("server", "rate"):
+                raise
+            await asyncio.sleep(min(error.wait_s or 0.2, max(0.0, self._left)))
+        return await self._together(endpoint, served, shape, batch, tokens)
+
+    async def _together(
+        self, endpoint: Endpoint, served: Served, shape: prompts.Shape, batch: int, tokens: int
+    ) -> list[Answer]:
         texts = [shape.text(self._random) for _ in range(batch)]
-        for attempt in range(2):
-            tasks = [asyncio.create_task(endpoint.ask(served.model, text, tokens)) for text in texts]
-            try:
-                return list(await asyncio.gather(*tasks))
-            except EndpointError as error:
-                if attempt or error.kind not in ("server", "rate"):
-                    raise
-                await asyncio.sleep(min(error.wait_s or 0.5, max(0.0, self._left)))
-            finally:
-                for task in tasks:
-                    task.cancel()
-                await asyncio.gather(*tasks, return_exceptions=True)
-            texts = [shape.text(self._random) for _ in range(batch)]
-        raise EndpointError("server", "The burst failed twice.")
+        tasks = [asyncio.create_task(endpoint.ask(served.model, text, tokens)) for text in texts]
+        try:
+            return list(await asyncio.gather(*tasks))
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
 
 
-def _point(
-    served: Served, level: _Level, bursts: Sequence[tuple[streams.Steps, list[Answer]]], quantile: float
-) -> MeasuredPoint:
+def _point(served: Served, level: _Level, bursts: Sequence[_Burst], quantile: float) -> MeasuredPoint:
     statistic = "median" if quantile == 0.5 else f"quantile {quantile:g}"
     steps = [one for one, _ in bursts]
     answers = [answer for _, group in bursts for answer in group]

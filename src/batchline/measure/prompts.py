@@ -7,6 +7,7 @@ repeats those of another, so a prefix cache has nothing to give.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -72,30 +73,50 @@ async def fit(target: int, count: Callable[[Shape], Awaitable[int]], start: Shap
     Shape
         The nearest that was found; exact wherever the tokenizer allows it.
     """
-    seen: dict[tuple[int, int], int] = {} if start is None else {(start.letters, start.digits): start.tokens}
-    trial = Shape(max(1, target // 2) if start is None else max(1, round(start.letters * target / start.tokens)))
+    seen: dict[tuple[int, int], int] = {}
+    trial = (max(1, target // 2), 0)
+    if start is not None and start.tokens:
+        seen[start.letters, start.digits] = start.tokens
+        trial = (max(1, start.letters * target // start.tokens), 0)
     for _ in range(_TRIES):
-        if (trial.letters, trial.digits) in seen:
+        if trial not in seen:
+            seen[trial] = await count(Shape(*trial))
+        if seen[trial] == target:
             break
-        seen[trial.letters, trial.digits] = await count(trial)
-        if seen[trial.letters, trial.digits] == target:
+        following = _next(target, seen)
+        if following is None:
             break
-        trial = _next(target, seen)
+        trial = following
     letters, digits = min(seen, key=lambda shape: (abs(seen[shape] - target), shape))
     return Shape(letters, digits, seen[letters, digits])
 
 
-def _next(target: int, seen: dict[tuple[int, int], int]) -> Shape:
-    plain = sorted((letters, tokens) for (letters, digits), tokens in seen.items() if not digits)
-    below = [(letters, tokens) for letters, tokens in plain if tokens <= target]
-    if len(plain) < 2:
-        letters, tokens = plain[0]
-        return Shape(max(1, round(letters * target / tokens)) if tokens != target else letters)
-    slope = (plain[-1][1] - plain[0][1]) / (plain[-1][0] - plain[0][0])
-    slope = slope if slope > 0 else 1.0
-    letters, tokens = min(plain, key=lambda pair: abs(pair[1] - target))
-    trial = max(1, letters + round((target - tokens) / slope))
-    if (trial, 0) not in seen or not below:
-        return Shape(trial)
-    letters, tokens = below[-1]
-    return Shape(letters, target - tokens)
+def _next(target: int, seen: dict[tuple[int, int], int]) -> tuple[int, int] | None:
+    """Letters and digits to try after what was seen; None when nothing better can be had."""
+    plain = sorted((abs(tokens - target), letters, tokens) for (letters, digits), tokens in seen.items() if not digits)
+    if not plain:
+        return (max(1, target // 2), 0)
+    _, letters, tokens = plain[0]
+    slope = tokens / letters
+    if len(plain) > 1 and plain[1][1] != letters:
+        slope = (tokens - plain[1][2]) / (letters - plain[1][1])
+    guess = max(1, letters + math.floor((target - tokens) / slope)) if slope > 0 else letters
+    if guess == letters and len(plain) == 1 and tokens != target:
+        guess = letters + 1 if tokens < target or letters == 1 else letters - 1
+    if (guess, 0) not in seen:
+        return (guess, 0)
+    return _filled(target, seen)
+
+
+def _filled(target: int, seen: dict[tuple[int, int], int]) -> tuple[int, int] | None:
+    """Fill what the letters leave with digits; several of them may be one token."""
+    below = [(tokens, letters) for (letters, digits), tokens in seen.items() if not digits and tokens < target]
+    if not below:
+        return None if (1, 0) in seen else (1, 0)
+    tokens, letters = max(below)
+    tried = [(digits, count) for (own, digits), count in seen.items() if own == letters and digits and count <= target]
+    digits = target - tokens
+    if tried:
+        most, reached = max(tried)
+        digits = most + math.ceil((target - reached) * most / max(1, reached - tokens))
+    return None if (letters, digits) in seen else (letters, digits)
