@@ -60,6 +60,10 @@ ALIASES: Final = {
     "llama.cpp": "llama-cpp",
     "llamacpp": "llama-cpp",
 }
+NODE: Final = 8
+"""Devices that servers put into one node where no larger scale-up domain is known [device]."""
+MAX_DEVICES: Final = 256
+"""Where the search for the fewest devices ends [device]."""
 _CONDITIONS = ("memory_gib", "not_device", "generation", "dense", "tp", "pp")
 
 
@@ -828,7 +832,7 @@ def _activation(case: _Case, tokens: float, *, last: bool) -> tuple[float, str]:
     sampler = 0.0
     if last:
         sampler = sampler_bytes(
-            seqs,
+            seqs / (case.tp if case.value("sampler_sharded", default=False) else 1),
             arch.vocab_size,
             tokens,
             arch.hidden_size,
@@ -1055,7 +1059,7 @@ def smallest_count(
     kv: str = "bf16",
     request: Request | None = None,
 ) -> tuple[int, int, int] | None:
-    """Fewest devices on which the engine starts, by tensor and then by pipeline parallelism.
+    """Fewest devices on which the engine starts: by tensor parallelism in a node, then by stages of whole nodes.
 
     Parameters
     ----------
@@ -1076,13 +1080,12 @@ def smallest_count(
     """
     engine = Engine.load(engine) if isinstance(engine, str) else engine
     heads = architecture.q_heads or 1
-    for count in range(1, 257):
-        limit = min(count, accelerator.scale_up_domain or count)
-        for tp in (n for n in range(limit, 0, -1) if count % n == 0 and heads % n == 0):
-            pp = count // tp
-            if pp > architecture.layers:
-                continue
-            made = account(architecture, accelerator, engine, weights=weights, kv=kv, tp=tp, pp=pp, request=request)
-            if made.fits:
-                return count, tp, pp
+    node = min(MAX_DEVICES, max(NODE, accelerator.scale_up_domain or 0))
+    degrees = [tp for tp in range(1, node + 1) if heads % tp == 0]
+    layouts = [(tp, 1) for tp in degrees]
+    layouts += [(degrees[-1], pp) for pp in range(2, min(architecture.layers, MAX_DEVICES // degrees[-1]) + 1)]
+    for tp, pp in layouts:
+        made = account(architecture, accelerator, engine, weights=weights, kv=kv, tp=tp, pp=pp, request=request)
+        if made.fits:
+            return tp * pp, tp, pp
     return None
