@@ -401,13 +401,16 @@ def _answer(start: float, events: list[tuple[float, str]], api: str) -> Answer:
             "Token counts come from it alone.",
             "Update the server, or ask it for stream_options.include_usage.",
         )
-    if not arrivals or not output:
+    if not output:
         raise EndpointError(
             "server",
             "The answer has no tokens.",
             "",
             "The model ended at once and the server does not know ignore_eos.",
         )
+    if not arrivals:
+        # One token whose bytes are no whole character: the server sends its end and no text.
+        arrivals = [events[-1][0]]
     details = usage.get("prompt_tokens_details") or {}
     cached = details.get("cached_tokens") if isinstance(details, dict) else 0
     return Answer(Stream(start, np.array(arrivals), float(prompt), float(output)), float(cached or 0))

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 __all__ = ["Batches", "Step", "batches_of", "step_of"]
 
 _ENOUGH_INTERVALS: Final = 8
+_COLLINEAR: Final = 50.0
 _FLAT_BATCH: Final = 0.1  # a batch that varies less than this has no slope to be seen
 
 
@@ -90,7 +91,23 @@ def _busy_slots(window: Window, tokens: float) -> Batches:
 
 @dataclass(frozen=True)
 class Step:
-    """Time of a decode step, the range it lies in, how it was found, and what adds to it; all times [s]."""
+    """Time of a decode step, the range it lies in, how it was found, and what adds to it.
+
+    Parameters
+    ----------
+    t, low, high : float or None
+        The step and its range [s].
+    method : str
+        How it was found.
+    mean : float or None
+        Mean gap between tokens, prefill included [s].
+    slope : float or None
+        What one more sequence adds [s/sequence].
+    per_token : float or None
+        What one more prefilled token adds [s/token].
+    prefill_share : float or None
+        Share of the mean gap that goes to prefill [-].
+    """
 
     t: float | None = None
     low: float | None = None
@@ -99,6 +116,7 @@ class Step:
     mean: float | None = None
     slope: float | None = None
     per_token: float | None = None
+    prefill_share: float | None = None
 
 
 def step_of(window: Window, batches: Batches) -> Step:
@@ -124,6 +142,7 @@ def step_of(window: Window, batches: Batches) -> Step:
             apart,
             "t_step = mean duration of a decode step; the engine counts prefill apart",
             window.ratio("itl") or apart,
+            prefill_share=_share_apart(window),
         )
     now = _step_now(window)
     if now is not None:
@@ -135,6 +154,11 @@ def step_of(window: Window, batches: Batches) -> Step:
     if mean is None:
         return Step()
     return _regressed(window, batches, mean) or _trimmed(window, mean) or _bounded(window, batches, mean)
+
+
+def _share_apart(window: Window) -> float | None:
+    decode, prefill = window.rise("step", "_sum"), window.rise("prefill_step", "_sum")
+    return prefill / (prefill + decode) if prefill is not None and decode else None
 
 
 def _step_now(window: Window) -> Step | None:
@@ -186,16 +210,20 @@ def _regressed(window: Window, batches: Batches, mean: float) -> Step | None:
         columns.append(prefill)
     matrix = np.column_stack(columns)
     scale = matrix.max(axis=0)
-    found = nnls(matrix / scale * weight[:, None], gap * weight)[0] / scale
+    scaled = matrix / scale * weight[:, None]
+    if np.linalg.cond(scaled) > _COLLINEAR:
+        return None  # a steady share of prefill looks like a longer step
+    found = nnls(scaled, gap * weight)[0] / scale
     slope = float(found[1]) if sloped else None
-    t = float(found[0] + (slope or 0.0) * np.average(batch, weights=count))
+    t = float(found[0] + (slope or 0.0) * batches.mean)
     residual = math.sqrt(float(np.average((gap - matrix @ found) ** 2, weights=count)))
     error = residual / math.sqrt(max(1, len(gap) - matrix.shape[1]))
     if t <= 0 or not math.isfinite(t):
         return None
     per_token = float(found[-1]) if prefill.any() else None
+    share = (per_token or 0.0) * float(np.average(prefill, weights=count)) / mean
     method = f"t_step = mean gap regressed on batch and prefilled tokens over {len(gap)} intervals, without prefill"
-    return Step(t, max(0.0, t - 2 * error), t + 2 * error, method, mean, slope, per_token)
+    return Step(t, max(0.0, t - 2 * error), t + 2 * error, method, mean, slope, per_token, share)
 
 
 def _trimmed(window: Window, mean: float) -> Step | None:
@@ -204,19 +232,24 @@ def _trimmed(window: Window, mean: float) -> Step | None:
     if found is None or not added or not count:
         return None
     edges, inside = found
+    if inside.sum() < count / 2:
+        return None
     lower = np.concatenate([[0.0], edges[:-1]])
     place = int(np.searchsorted(np.cumsum(inside), count / 2))
     tail = lower >= 2 * edges[min(place, len(edges) - 1)]
     kept = count - float(inside[tail].sum())
+    if kept <= 0:
+        return None
     upper = np.where(np.isfinite(edges), edges, 2 * lower)
     low = (added - float((inside * upper)[tail].sum())) / kept
     high = (added - float((inside * lower)[tail].sum())) / kept
-    if kept <= 0 or high <= 0:
+    if high <= 0:
         return None
-    low = max(low, float(lower[place]))
+    low = min(high, max(low, float(lower[place])))
     cut = float(inside[tail].sum()) / count
     method = f"t_step = mean gap without the {cut:.1%} beyond twice the median, which held a prefill"
-    return Step((low + high) / 2, low, high, method, mean)
+    t = (low + high) / 2
+    return Step(t, low, high, method, mean, prefill_share=max(0.0, 1 - t / mean))
 
 
 def _bounded(window: Window, batches: Batches, mean: float) -> Step:

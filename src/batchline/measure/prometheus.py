@@ -137,7 +137,7 @@ def parse(text: str, at_s: float = 0.0, source: str = "metrics") -> Snapshot:
     [3.0]
     """
     found: dict[str, list[Series]] = {}
-    for number, line in enumerate(text.splitlines(), 1):
+    for number, line in enumerate(text.split("\n"), 1):
         line = line.strip()  # noqa: PLW2901
         if not line or line.startswith("#"):
             continue

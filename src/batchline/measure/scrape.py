@@ -168,7 +168,7 @@ class ServerState:
         if self.kv_use and self.kv_use > 0:
             full = self.running_batch / self.kv_use / self.engines
             lines.append(f"At these lengths the KV cache is full at about {full:,.0f} sequences.")
-        if self.slope_s is not None and self.t_step_s and self.prefill_share is not None:
+        if self.slope_s is not None and self.t_step_s:
             longer = (self.t_step_s + self.slope_s * self.running_batch) / self.t_step_s
             lines.append(
                 f"Twice the batch would make a step {longer:.2f} times as long, for {2 / longer:.2f} times the tokens."
@@ -220,11 +220,10 @@ def _state(window: Window, engine: str, model: str, batches: Batches, step: Step
     steps = None if batches.steps is None else float(batches.steps.sum())
     prompts, cached = window.rise("prompt_tokens"), window.rise("cached_tokens")
     share = cached / (cached + prompts) if cached is not None and prompts is not None and cached + prompts > 0 else None
-    prefill_share = max(0.0, 1 - step.t / step.mean) if step.t and step.mean else None
     kv_use = _kv_use(window)
     waiting = None if alone else window.level("waiting")
     preempted = window.rise("preempted") or 0.0
-    saturated, reason = _saturation(kv_use, waiting, preempted, prefill_share)
+    saturated, reason = _saturation(kv_use, waiting, preempted, step.prefill_share)
     return ServerState(
         engine=engine,
         model=model,
@@ -241,7 +240,7 @@ def _state(window: Window, engine: str, model: str, batches: Batches, step: Step
         slope_s=step.slope,
         prefill_s_per_token=step.per_token,
         prefill_tokens_per_step=prompts / steps if prompts is not None and steps else None,
-        prefill_share=prefill_share,
+        prefill_share=step.prefill_share,
         cached_share=share,
         ttft_mean_s=window.ratio("ttft"),
         isl=window.ratio("prompt_length"),
