@@ -3,6 +3,12 @@
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
+
+# A shared machine is slow at times: laws are tested, not speed. `--hypothesis-profile=thorough` looks longer.
+settings.register_profile("default", deadline=None, max_examples=60)
+settings.register_profile("thorough", deadline=None, max_examples=2000)
+settings.load_profile("default")
 
 
 @pytest.fixture(scope="session")

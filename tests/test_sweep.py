@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from batchline import readings, sweep
 from batchline.deployment import Deployment
+from batchline.engine import Request
 from batchline.errors import BatchlineError, DoesNotFitError, InputError, UnknownNameError
 
 from .strategies import deployments
@@ -21,7 +22,7 @@ def fits(d, context):
     return d.capacity_batch(context) >= 1
 
 
-@given(deployments(), st.floats(0, 1e5), st.sampled_from(READINGS))
+@given(deployments(), st.integers(0, 100_000), st.sampled_from(READINGS))
 def test_cost_never_rises_and_steps_never_shorten_with_the_batch(d, context, reading):
     s = readings.steps(d, context, np.arange(1, 300), reading)
     assert np.all(np.diff(s.t_step) >= -1e-12 * s.t_step[:-1])
@@ -29,13 +30,13 @@ def test_cost_never_rises_and_steps_never_shorten_with_the_batch(d, context, rea
     assert np.all(np.diff(per_token) <= 1e-9 * per_token[:-1])
 
 
-@given(deployments(), st.floats(0, 1e5), st.floats(1, 1e4))
+@given(deployments(), st.integers(0, 100_000), st.floats(1, 1e4))
 def test_serial_is_between_the_bound_and_twice_the_bound(d, context, batch):
     bound, serial = (readings.steps(d, context, batch, reading).t_step[0] for reading in READINGS)
     assert bound * (1 - 1e-12) <= serial <= 2 * bound * (1 + 1e-12)
 
 
-@given(deployments(), st.floats(0, 1e5))
+@given(deployments(), st.integers(0, 100_000))
 def test_compute_and_memory_cross_at_the_knee_also_for_mixtures(d, context):
     knee = sweep.knee_batch(d, context)
     if knee is None:
@@ -54,7 +55,7 @@ def test_at_the_balance_context_kv_and_compute_grow_alike(d):
     assert s.t_kv[0] == pytest.approx(s.t_compute[0], rel=1e-6)
 
 
-@given(deployments(), st.floats(1, 3e4), st.sampled_from(READINGS))
+@given(deployments(), st.integers(1, 30_000), st.sampled_from(READINGS))
 def test_the_optimum_is_the_cheapest_batch_that_fits(d, context, reading):
     assume(fits(d, context))
     c = sweep.curve(d, context, reading=reading)
@@ -65,7 +66,7 @@ def test_the_optimum_is_the_cheapest_batch_that_fits(d, context, reading):
     assert c.optimum.t_step >= c.latency_floor
 
 
-@given(deployments(), st.floats(1, 3e4), st.floats(1e-3, 0.2), st.sampled_from(READINGS))
+@given(deployments(), st.integers(1, 30_000), st.floats(1e-3, 0.2), st.sampled_from(READINGS))
 def test_the_optimum_keeps_the_step_limit(d, context, limit, reading):
     assume(fits(d, context))
     try:
@@ -89,7 +90,7 @@ def test_within_takes_the_smallest_batch_near_the_floor():
 
 
 def test_when_nothing_comes_within_the_reason_says_so():
-    d = Deployment.of("llama-3.1-70b", "2xh100", weights="bf16", memory_utilization=0.95)
+    d = Deployment.of("llama-3.1-70b", "2xh100", weights="bf16", request=Request(gpu_memory_utilization=0.97))
     assert "no batch that fits comes within" in sweep.curve(d, 2000, within=0.01).optimum.reason
 
 
@@ -147,7 +148,7 @@ def test_unknown_reading_negative_context_and_too_small_a_device():
         sweep.curve(Deployment.of("llama-3.1-405b", "h100"), 4096)
 
 
-@given(deployments(), st.floats(0, 1e5))
+@given(deployments(), st.integers(0, 100_000))
 def test_json_has_the_promised_keys_and_no_infinities(d, context):
     try:
         c = sweep.curve(d, context)
@@ -157,9 +158,28 @@ def test_json_has_the_promised_keys_and_no_infinities(d, context):
     except BatchlineError:
         return
     said = json.loads(json.dumps(c.to_dict(), allow_nan=False))
-    point = ["batch", "t_compute_s", "t_weights_s", "t_kv_s", "t_memory_s", "t_step_s", "usd_per_mtok", "mfu", "mbu", "bound_by"]
+    point = [
+        "batch",
+        "t_compute_s",
+        "t_weights_s",
+        "t_kv_s",
+        "t_memory_s",
+        "t_step_s",
+        "usd_per_mtok",
+        "mfu",
+        "mbu",
+        "bound_by",
+    ]
     assert set(point) <= set(said["points"][0])
-    top = ["latency_floor_s", "cost_floor_usd_per_mtok", "knee_batch", "balance_context", "capacity_batch", "optimum", "points"]
+    top = [
+        "latency_floor_s",
+        "cost_floor_usd_per_mtok",
+        "knee_batch",
+        "balance_context",
+        "capacity_batch",
+        "optimum",
+        "points",
+    ]
     assert set(top) <= set(said)
     assert set(said["optimum"]) >= {"batch", "t_step_s", "usd_per_mtok", "reason"}
 

@@ -9,12 +9,13 @@ counted as often as it is read. A batch of B runs as PP micro-batches that pass 
 from __future__ import annotations
 
 import contextlib
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
+from batchline import engine as engines
 from batchline import memory, precision, price, roofline
 from batchline.accelerator import Accelerator
 from batchline.architecture import Architecture
@@ -28,8 +29,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Deployment", "capacity_batch"]
 
-MEMORY_UTILIZATION = 0.9
-"""Share of a device's memory that a server takes: vLLM's default until 0.12 [-]."""
+_LONGEST = 32_768  # a request's limit where a model states none; only workspace depends on it [token]
 
 
 def capacity_batch(memory: Floats, utilization: Floats, weight_bytes: Floats, stored_bytes: Floats) -> Floats:
@@ -88,10 +88,8 @@ class Deployment:
         Serving engine, for the reading "predict": "vllm", "sglang", "trtllm", "llama.cpp", ...; version if it matters.
     price : Price or None
         What one device costs; None when it is not known.
-    memory_utilization : float
-        Share of a device's memory that the server takes [-].
-    reserved_bytes : float
-        Bytes of that share that are neither weights nor KV cache: activations, workspace [B].
+    request : engine.Request
+        Knobs of the engine that decide its memory; None in them is the engine's default.
 
     Raises
     ------
@@ -111,8 +109,7 @@ class Deployment:
     engine: str = "vllm"
     engine_version: str = ""
     price: Price | None = None
-    memory_utilization: float = MEMORY_UTILIZATION
-    reserved_bytes: float = 0.0
+    request: engines.Request = field(default_factory=engines.Request)
 
     def __post_init__(self) -> None:
         for name in ("count", "pp", "dp", "ep"):
@@ -142,8 +139,6 @@ class Deployment:
             raise InputError(
                 f"pp {self.pp} is more than the {self.architecture.layers} layers of {self.architecture.name}."
             )
-        if not 0 < self.memory_utilization <= 1:
-            raise InputError(f"A share of memory lies between 0 and 1, got {self.memory_utilization}.")
         precision.kv_bytes_per_element(self.kv)
 
     @property
@@ -229,17 +224,26 @@ class Deployment:
     # -- what fits --------------------------------------------------------------------------------------------------
 
     @cached_property
-    def weight_bytes_per_device(self) -> float:
-        """Weights resident on the fullest device [B]: copies counted, tables not padded as some engines do."""
-        return memory.weight_bytes_per_device(
+    def account(self) -> engines.Account:
+        """What the engine says about memory when it starts: weights, workspace and room for KV cache on one device."""
+        longest = self.request.max_model_len or self.architecture.max_context or _LONGEST
+        return engines.account(
             self.architecture,
-            self.weights,
+            self.accelerator,
+            engines.Engine.load(self.engine, self.engine_version or None),
+            weights=self.weights,
+            kv=self.kv,
             tp=self.tp,
             pp=self.pp,
             dp=self.dp,
             ep=self.ep,
-            vocabulary_padding=1,
+            request=replace(self.request, max_model_len=longest),
         )
+
+    @property
+    def weight_bytes_per_device(self) -> float:
+        """Weights resident on the fullest device, copies counted [B]."""
+        return self.account.weight_bytes
 
     def stored_bytes_per_device(self, context: Floats) -> Floats:
         """KV cache and state that one sequence keeps on one device of its DP rank.
@@ -260,15 +264,6 @@ class Deployment:
             self.architecture.stored_bytes(context, self.kv) * fullest / kv_shards(self.tp, self.architecture.kv_heads)
         )
 
-    @property
-    def kv_bytes_available(self) -> float:
-        """Memory that one device has for KV cache [B]; negative when the weights do not fit."""
-        return (
-            self.accelerator.usable_memory() * self.memory_utilization
-            - self.reserved_bytes
-            - self.weight_bytes_per_device
-        )
-
     def capacity_batch(self, context: Floats) -> Floats:
         """Sequences whose KV cache fits in the whole deployment.
 
@@ -280,15 +275,15 @@ class Deployment:
         Returns
         -------
         float or array
-            Whole sequences [sequence].
+            Whole sequences [sequence]; infinite when a sequence stores nothing.
         """
-        per_rank = capacity_batch(
-            self.accelerator.usable_memory(),
-            self.memory_utilization,
-            self.weight_bytes_per_device + self.reserved_bytes,
-            self.stored_bytes_per_device(context),
-        )
-        return self.dp * per_rank
+        if np.ndim(context):
+            return np.array([float(self.capacity_batch(float(one))) for one in np.ravel(context)]).reshape(
+                np.shape(context)
+            )
+        if float(self.stored_bytes_per_device(context)) == 0:
+            return np.inf if self.account.kv_bytes > 0 else 0.0
+        return float(self.account.capacity_batch(float(context)))
 
     def check_fits(self, context: float) -> None:
         """Refuse a deployment that cannot hold the weights and one sequence.
@@ -303,19 +298,20 @@ class Deployment:
         DoesNotFitError
             With the bytes that are missing on each device and the smallest count that fits.
         """
-        stored = float(self.stored_bytes_per_device(context))
-        missing = stored - self.kv_bytes_available
-        if missing <= 0 or self.capacity_batch(context) >= 1:
+        if self.capacity_batch(context) >= 1:
             return
+        stored = float(self.stored_bytes_per_device(context))
+        missing = stored - self.account.kv_bytes
+        account = self.account
+        workspace = account.activation_bytes + account.non_torch_bytes + account.graph_bytes
         fits = self.smallest_count(context)
         name = self.accelerator.name
         hint = f"{fits} x {name} would hold it." if fits else f"No number of {name} up to 1,024 would hold it."
         raise DoesNotFitError(
             f"{self.architecture.name} does not fit on {self.count} x {name}: "
-            f"{format_bytes(missing)} are missing on each device "
-            f"(weights {format_bytes(self.weight_bytes_per_device)}, one sequence of {context:,.0f} tokens "
-            f"{format_bytes(stored)}, "
-            f"{self.memory_utilization:.0%} of {format_bytes(self.accelerator.usable_memory())} usable).",
+            f"{format_bytes(missing)} are missing on each device: of {format_bytes(account.budget_bytes)} that "
+            f"{account.engine.title} uses, weights take {format_bytes(account.weight_bytes)} and workspace "
+            f"{format_bytes(workspace)}; one sequence of {context:,.0f} tokens needs {format_bytes(stored)}.",
             "",
             f"{hint} Or use a smaller format (--weights, --kv) or a shorter context.",
             missing_bytes=missing,

@@ -17,6 +17,8 @@ __all__ = ["cli", "main"]
 # command: module, the line that `batchline --help` shows, so that help needs no other import
 _COMMANDS = {
     "curve": ("batchline.cli.curve", "Which batch to run, what a token costs, how long it takes, and why."),
+    "memory": ("batchline.cli.memory", "What the engine's start-up log will say about memory, and what that means."),
+    "measure": ("batchline.cli.measure", "Measure a live server, or read the result files you have."),
     "list": ("batchline.cli.listing", "Show the catalogue: models, accelerators, prices."),
     "show": ("batchline.cli.show", "Show one model, config.json or accelerator, with its sources."),
 }

@@ -82,14 +82,16 @@ def _predicted(curve: Curve) -> list[str]:
 
 def _floors(curve: Curve) -> list[str]:
     d = curve.deployment
-    memory = f"{d.memory_utilization:.0%} x {format_bytes(d.accelerator.usable_memory())}"
-    weights = format_bytes(d.weight_bytes_per_device)
+    account = d.account
+    weights = format_bytes(account.weight_bytes)
+    room = f"{format_bytes(account.budget_bytes)} that {account.engine.title} uses - weights {weights}"
+    workspace = format_bytes(account.activation_bytes + account.non_torch_bytes + account.graph_bytes)
     kept = format_bytes(float(d.stored_bytes_per_device(curve.context)))
     ranks = f" x dp {d.dp}" if d.dp > 1 else ""
     lines = [
         "Floors and limits:",
-        f"  capacity      = (memory - weights) / KV of a sequence, a device  = ({memory} - {weights}) / {kept}{ranks}"
-        f"  = {curve.capacity_batch:,.0f} sequences",
+        f"  capacity      = ({room} - workspace {workspace}) / {kept} a device and sequence{ranks}"
+        f"  = {curve.capacity_batch:,.0f} sequences, in whole blocks",
         f"  latency floor = W(1) / BW  = {format_time(curve.latency_floor)}",
     ]
     if curve.cost_floor_usd_per_mtok is not None:
@@ -120,6 +122,6 @@ def _sources(curve: Curve) -> list[str]:
         lines.append(f"  price: ${d.price.median:,.2f} per device and hour, {d.price.describe()}. {sources}")
     return [
         *lines,
-        f"  share of memory used: {d.memory_utilization:.0%}",
+        f"  memory: defaults of {d.account.engine.title} {d.account.engine.version}, docs/engines.md",
         "  bound: the article and Pope's lecture; serial: jax-ml/scaling-book, inference chapter; see docs/article.md",
     ]
