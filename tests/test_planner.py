@@ -1,0 +1,376 @@
+"""The search against brute force, laws of the answer, and what it says when nothing can be done."""
+
+import itertools
+import json
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from batchline import goodput, price, prior, readings
+from batchline.accelerator import Accelerator
+from batchline.architecture import Architecture
+from batchline.deployment import Deployment
+from batchline.engine import Request, account
+from batchline.errors import ConfigError, DoesNotFitError, InputError, MissingFactError, UnknownNameError
+from batchline.goodput import Server
+from batchline.planner import Plan, Question, load_question, plan
+from batchline.space import Layout, enumerate_space, layouts
+
+CHAT = {"isl": 1024, "osl": 256, "rate": 12.0, "tpot": "p95:30ms", "ttft": "p95:1s"}
+
+
+# -- brute force -------------------------------------------------------------------------------------------------------
+
+
+def slow_batch(server, load, slots):
+    """Batch that carries a load, by halving one number."""
+    low, high = 0.0, float(slots)
+    for _ in range(45):
+        middle = (low + high) / 2
+        carried = middle / (server.osl * float(server.tpot_s(middle + server.ideal.dp)))
+        low, high = (middle, high) if carried <= load else (low, middle)
+    return low
+
+
+def keeps(server, load, slots, promises):
+    batch = slow_batch(server, load, slots)
+    shown = goodput.point(server, batch, float(slots), promises)
+    carried = float(shown.requests_per_s) >= load * (1 - 1e-6)
+    times = all(float(shown.kept[name]) <= promise.seconds * (1 + 1e-6) for name, promise in promises.items())
+    return carried and batch < slots and math.isfinite(float(shown.ttft_s)) and times
+
+
+def brute_force(question, most_replicas=12):
+    """Cheapest price, trying each layout, format, budget, limit on the batch and number of replicas in turn."""
+    arch, priors = Architecture.load(question.model), prior.load()
+    best = (math.inf, None)
+    for name, layout, weights, kv, engine, budget in itertools.product(
+        question.accelerators,
+        layouts(arch, question.max_devices),
+        question.weights,
+        question.kv,
+        question.engines,
+        question.budgets,
+    ):
+        device = Accelerator.load(name)
+        if layout.tp * layout.dp > (device.scale_up_domain or 1) or layout.dp > 1:
+            continue
+        one = Deployment(
+            architecture=arch, accelerator=device, count=layout.count, kv=kv,
+            weights=None if weights == "checkpoint" else weights, tp=layout.tp, pp=layout.pp, engine=engine, price=price.load(name),
+        )  # fmt: skip
+        try:
+            one.check_fits(question.context)
+            ideal = readings.ideal_of(one, question.context, question.isl)
+        except (DoesNotFitError, MissingFactError):
+            continue
+        coefficients = priors.coefficients(readings.case_of(one))
+        for limit in range(1, question.max_batch + 1):
+            made = account(
+                arch, device, engine, weights=one.weights, kv=kv, tp=layout.tp, pp=layout.pp,
+                request=Request(
+                    max_model_len=question.longest, max_num_seqs=limit, max_num_batched_tokens=budget
+                ),
+            )  # fmt: skip
+            capacity = min(made.capacity_batch(question.context), one.capacity_batch(question.context))
+            if not made.fits or capacity < 1:
+                continue
+            slots = min(limit, int(capacity))
+            server = Server(ideal, coefficients, question.isl, question.osl, float(capacity), limit, budget)
+            for replicas in range(1, most_replicas + 1):
+                if replicas * one.usd_per_hour >= best[0] - 1e-9:
+                    break
+                load = question.rate / replicas / (1 - question.headroom)
+                if keeps(server, load, slots, question.promises):
+                    best = (replicas * one.usd_per_hour, (name, layout, weights, kv, limit, replicas))
+                    break
+    return best
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        {"tpot": "p99:12ms", "rate": 6.0},
+        {"ttft": "p95:250ms", "tpot": "15ms"},
+        {"isl": 6000, "osl": 64, "rate": 5.0, "ttft": "p90:1.5s", "tpot": "p90:60ms"},
+    ],
+)
+def test_the_winner_is_that_of_a_slow_independent_loop(changes):
+    given_ = CHAT | {
+        "model": "llama-3.1-8b", "accelerators": ("l40s", "h100-sxm"), "weights": ("checkpoint", "fp8"),
+        "kv": ("bf16",), "engines": ("vllm",), "max_devices": 2, "max_batch": 16, "budgets": (2048,),
+    } | changes  # fmt: skip
+    question = Question(**given_)
+    wanted, how = brute_force(question)
+    answer = plan(question)
+    if how is None:
+        assert not answer.candidates
+        return
+    best = answer.best
+    assert best.usd_per_hour == pytest.approx(wanted, rel=1e-9), (how, best.title)
+
+
+# -- laws --------------------------------------------------------------------------------------------------------------
+
+SMALL = CHAT | {
+    "model": "llama-3.1-8b",
+    "accelerators": ("l40s", "h100-sxm", "h200-sxm"),
+    "max_devices": 4,
+    "engines": ("vllm",),
+}
+
+
+def test_every_candidate_keeps_its_promises():
+    answer = plan(Question(**SMALL))
+    promises = answer.question.promises
+    for one in (*answer.candidates, *answer.front, *answer.best_of.values()):
+        for name, promise in promises.items():
+            assert one.promised[name] <= promise.seconds * 1.001, one.title
+        assert one.requests_per_s == pytest.approx(SMALL["rate"], rel=1e-3)
+        assert one.most_requests_per_s * (1 - answer.question.headroom) >= SMALL["rate"] * 0.999
+        assert 0 <= one.p_slo <= 1
+        assert one.batch <= one.max_num_seqs
+        low, high = one.usd_per_month_range
+        assert low <= one.usd_per_month <= high
+
+
+def test_costs_of_tokens_add_up_to_the_month():
+    answer = plan(Question(**SMALL, prefix_hit_rate=0.4))
+    for one in answer.candidates:
+        month = 730 * 3600 * one.requests_per_s
+        isl, osl = SMALL["isl"], SMALL["osl"]
+        usd = (
+            one.usd_per_mtok_input * isl * 0.6 + one.usd_per_mtok_cached * isl * 0.4 + one.usd_per_mtok_output * osl
+        ) / 1e6
+        assert usd * month == pytest.approx(one.usd_per_month, rel=1e-6)
+        assert one.usd_per_mtok * osl / 1e6 * month == pytest.approx(one.usd_per_month, rel=1e-6)
+
+
+def test_nothing_on_the_front_is_beaten():
+    front = plan(Question(**SMALL)).front
+    assert len(front) > 3
+    for one, other in itertools.permutations(front, 2):
+        assert not (
+            other.usd_per_month <= one.usd_per_month * 0.999
+            and other.tpot_s < one.tpot_s * 0.96
+            and other.ttft_s < one.ttft_s * 0.96
+            and other.devices <= one.devices
+        ), (one.title, other.title)
+
+
+@settings(max_examples=4, deadline=None)
+@given(
+    rate=st.floats(1, 60), tpot=st.floats(0.010, 0.060), ttft=st.floats(0.3, 3.0), isl=st.integers(64, 4096)
+)  # fmt: skip
+def test_asking_for_less_never_costs_more(rate, tpot, ttft, isl):
+    def cheapest(**changes):
+        numbers = {"rate": rate, "tpot": tpot, "ttft": ttft, "isl": isl} | changes
+        answer = plan(
+            Question(
+                **(SMALL | {"rate": numbers["rate"], "isl": numbers["isl"]}
+                | {"tpot": f"p95:{numbers['tpot']}s", "ttft": f"p95:{numbers['ttft']}s"})
+            )
+        )  # fmt: skip
+        return answer.best.usd_per_month if answer.candidates else math.inf
+
+    asked = cheapest()
+    assert cheapest(rate=rate * 0.7) <= asked * (1 + 1e-9)
+    assert cheapest(tpot=tpot * 1.3) <= asked * (1 + 1e-9)
+    assert cheapest(ttft=ttft * 1.5) <= asked * (1 + 1e-9)
+    assert cheapest(isl=max(1, isl // 2)) <= asked * (1 + 1e-9)
+
+
+def test_confidence_is_kept_and_paid_for():
+    plain, sure = plan(Question(**SMALL)), plan(Question(**SMALL, confidence=0.9))
+    assert sure.best.p_slo >= 0.9 - 1e-6
+    assert all(one.p_slo >= 0.9 - 1e-6 for one in sure.candidates)
+    assert sure.best.usd_per_month >= plain.best.usd_per_month
+    assert plain.best.p_slo < 0.9
+
+
+def test_users_become_requests_by_littles_law():
+    answer = plan(Question(**{**SMALL, "rate": None}, users=300, think_s=30.0))
+    best = answer.best
+    assert best.requests_per_s * (30.0 + best.e2e_s) == pytest.approx(300, rel=1e-3)
+    more = plan(Question(**{**SMALL, "rate": None}, users=3000, think_s=30.0))
+    assert more.best.usd_per_month > best.usd_per_month
+
+
+def test_without_a_load_a_replica_is_judged_by_its_request():
+    answer = plan(Question(**{**SMALL, "rate": None}, headroom=0.0))
+    best = answer.best
+    assert best.replicas == 1
+    assert best.requests_per_s == pytest.approx(best.most_requests_per_s, rel=1e-3)
+    per_request = [one.usd_per_hour / one.requests_per_s for one in answer.best_of.values()]
+    assert best.usd_per_hour / best.requests_per_s <= min(per_request) * (1 + 1e-9)
+
+
+def test_available_devices_limit_the_choice():
+    free = plan(Question(**SMALL))
+    name = free.best.accelerator
+    tied = plan(Question(**SMALL, available={name: free.best.devices - 1}))
+    assert all(one.devices < free.best.devices for one in tied.candidates if one.accelerator == name)
+    assert tied.best.usd_per_month > free.best.usd_per_month
+
+
+def test_arrays_of_the_space_are_those_of_single_deployments():
+    arch = Architecture.load("qwen3-30b-a3b")
+    devices = [Accelerator.load(name) for name in ("h100-sxm", "mi300x", "b200")]
+    prices = [price.load(device.name) for device in devices]
+    space = enumerate_space(
+        arch, devices, prices, weights=(None, "fp8", "int4"), kvs=("bf16", "fp8"), engines=("vllm", "sglang"),
+        context=5000, isl=4000, max_devices=16, priors=prior.load(),
+    )  # fmt: skip
+    rng = np.random.default_rng(1)
+    for i in rng.choice(space.size, 60, replace=False):
+        one = space.deployment(int(i))
+        ideal = readings.ideal_of(one, 5000, 4000)
+        row = space.take(np.array([i]))
+        for field in ideal.__dataclass_fields__:
+            wanted = float(getattr(ideal, field))
+            assert np.ravel(getattr(row.ideal, field))[0] == pytest.approx(wanted), field
+        coefficients = prior.load().coefficients(readings.case_of(one))
+        for field in coefficients.__dataclass_fields__:
+            assert np.ravel(getattr(row.coefficients, field))[0] == pytest.approx(float(getattr(coefficients, field)))
+        assert row.factors["tpot"][0].tolist() == list(
+            prior.load().intervals["tpot"][prior.load().novelty(readings.case_of(one))]
+        )
+        assert row.usd_per_hour[0] == pytest.approx(one.usd_per_hour)
+        # Counted as the engine does, never more sequences fit than the space says.
+        made = account(
+            arch, one.accelerator, one.engine,
+            weights=one.weights, kv=one.kv, tp=one.tp, pp=one.pp, dp=one.dp, ep=one.ep,
+            request=Request(max_model_len=6000, max_num_seqs=256, max_num_batched_tokens=2048),
+        )  # fmt: skip
+        assert made.capacity_batch(5000) <= row.capacity_batch[0] + one.dp, one.title
+
+
+def test_every_deployment_is_counted():
+    arch = Architecture.load("llama-3.1-8b")
+    devices = [Accelerator.load(name) for name in ("h100-sxm", "m3-ultra", "h100-nvl", "a10")]
+    prices = [price.load("h100-sxm"), None, price.load("h100-sxm"), price.load("a10")]
+    space = enumerate_space(
+        arch, devices, prices, weights=(None, "fp8"), kvs=("bf16",), engines=("vllm", "trtllm"), context=4000, isl=2000,
+        max_devices=16, priors=prior.load(),
+    )  # fmt: skip
+    assert space.size + sum(space.refused.values()) == space.considered
+    assert space.refused["no price is known"] == space.considered // 4
+    assert space.refused["no dense 16-bit rate is known"] == space.considered // 4
+    assert "no dense rate is known in this format" in space.refused  # fp8 on an A10
+
+
+def test_layouts_of_a_mixture_of_experts_spread_whole_experts():
+    found = layouts(Architecture.load("deepseek-v3"), 16)
+    assert Layout(1, 1, 8, 8) in found
+    assert all(one.ep == one.tp * one.dp for one in found if one.dp > 1)
+    assert all(one.dp == 1 for one in layouts(Architecture.load("llama-3.1-70b"), 16))
+
+
+# -- what cannot be done -----------------------------------------------------------------------------------------------
+
+
+def test_a_promise_that_cannot_be_kept_names_the_nearest_and_what_binds():
+    answer = plan(Question(**{**SMALL, "tpot": "0.5ms"}))
+    assert not answer.candidates
+    assert answer.nearest.promise == "tpot"
+    assert answer.nearest.attainable_s > 0.0005
+    assert "reading the weights" in str(answer.nearest) or "starting kernels" in str(answer.nearest)
+    with pytest.raises(InputError, match="No deployment keeps tpot of 500 us"):
+        _ = answer.best
+    # The nearest is really attainable: asked for a little more than that, somebody keeps it.
+    loose = plan(Question(**{**SMALL, "tpot": f"{answer.nearest.attainable_s * 1.2}s", "rate": 0.01}))
+    assert loose.candidates
+    slow = plan(Question(**{**SMALL, "ttft": "1ms"}))
+    assert slow.nearest.promise == "ttft"
+
+
+def test_an_unknown_price_is_asked_for():
+    with pytest.raises(MissingFactError, match=r"--price m3-ultra=2\.5"):
+        plan(Question(**{**SMALL, "accelerators": ("m3-ultra",)}))
+    with pytest.raises(MissingFactError, match="--price"):
+        plan(Question(**{**SMALL, "accelerators": ("tpu-v5p",)}, basis="neocloud"))
+    answer = plan(Question(**{**SMALL, "accelerators": ("h100-nvl", "h100-sxm")}, prices={"h100": 1.0}))
+    assert answer.best.usd_per_hour == pytest.approx(answer.best.devices * 1.0)
+
+
+def test_owners_cost_is_another_price():
+    rented = plan(Question(**{**SMALL, "accelerators": ("h100-sxm",)}))
+    owned = plan(Question(**{**SMALL, "accelerators": ("h100-sxm",)}, basis="hyperscaler"))
+    ratio = price.owner_cost("h100-sxm").hyperscaler / price.load("h100-sxm").median
+    assert owned.best.usd_per_month == pytest.approx(rented.best.usd_per_month * ratio)
+
+
+def test_a_model_that_fits_nowhere():
+    answer = plan(Question(**{**SMALL, "model": "deepseek-v3", "accelerators": ("l40s",), "max_devices": 4}))
+    assert not answer.candidates
+    assert answer.refused["the weights do not fit"] > 0
+    with pytest.raises(InputError, match="the weights do not fit"):
+        _ = answer.best
+
+
+@pytest.mark.parametrize(
+    ("changes", "error"),
+    [
+        ({"isl": 0}, InputError),
+        ({"rate": -1.0}, InputError),
+        ({"users": 5.0}, InputError),
+        ({"confidence": 0.2}, InputError),
+        ({"headroom": 1.0}, InputError),
+        ({"basis": "stolen"}, UnknownNameError),
+        ({"budgets": ()}, InputError),
+        ({"ttft": "p200:1s"}, InputError),
+        ({"accelerators": ("h10",)}, UnknownNameError),
+        ({"model": "lama"}, UnknownNameError),
+        ({"weights": ("fp3",)}, UnknownNameError),
+    ],
+)
+def test_bad_questions_are_refused(changes, error):
+    with pytest.raises(error):
+        plan(Question(**(SMALL | changes)))
+
+
+# -- files and JSON ----------------------------------------------------------------------------------------------------
+
+
+def test_a_question_survives_its_file(tmp_path):
+    question = Question(**SMALL, prices={"h100 sxm": 2.0}, available={"l40s": 8}, confidence=0.9)
+    path = tmp_path / "question.toml"
+    path.write_text(question.to_toml())
+    assert load_question(path) == question
+    path.write_text("model = 'x'\nisl = 3\nosl = 4\ntps = 4\n")
+    with pytest.raises(UnknownNameError, match="'tps'"):
+        load_question(path)
+    path.write_text("model = ")
+    with pytest.raises(ConfigError, match="no TOML"):
+        load_question(path)
+    path.write_text("model = 'x'\n")
+    with pytest.raises(ConfigError, match="no question"):
+        load_question(path)
+    with pytest.raises(ConfigError, match="cannot be read"):
+        load_question(tmp_path / "none.toml")
+
+
+def test_json_has_the_promised_keys():
+    answer = plan(Question(**SMALL))
+    assert isinstance(answer, Plan)
+    got = json.loads(json.dumps(answer.to_dict()))
+    wanted = {
+        "accelerator", "count", "tp", "pp", "ep", "dp", "replicas", "weights", "kv", "engine", "batch",
+        "usd_per_mtok_output", "usd_per_month", "tpot_s", "ttft_s", "p_slo", "saturated_by",
+    }  # fmt: skip
+    assert wanted <= set(got["candidates"][0])
+    assert wanted <= set(got["front"][0])
+    assert got["searched"] > 10_000
+    assert got["seconds"] > 0
+    assert sum(got["refused"].values()) <= got["deployments"]
+
+
+def test_what_the_others_give_up_is_said():
+    answer = plan(Question(**SMALL))
+    others = [answer.gives_up(one) for one in answer.candidates[1:]]
+    assert all(others)
+    assert any("cost" in sentence for sentence in others[0])
