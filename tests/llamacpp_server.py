@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import os
 import socket
 import subprocess
 import sys
@@ -118,9 +119,23 @@ def _tokenizer(writer, vocabulary: int) -> None:
     writer.add_chat_template("{% for m in messages %}{{ m['content'] }}{% endfor %}")
 
 
+@dataclass(frozen=True)
+class Served:
+    """A server that runs: its address and its process."""
+
+    url: str
+    pid: int
+
+    def cpu_s(self) -> float:
+        """Processor time that the server has used [s]: on a busy machine it repeats where wall-clock time does not."""
+        with open(f"/proc/{self.pid}/stat", encoding="ascii") as file:  # noqa: PTH123
+            fields = file.read().rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
 @contextlib.contextmanager
-def serving(model: Path, slots: int, context: int = 2048, timeout_s: float = 60.0) -> Iterator[str]:
-    """Serve a model on a free port of loopback; gives the address, and stops the server at the end."""
+def serving(model: Path, slots: int, context: int = 2048, timeout_s: float = 60.0) -> Iterator[Served]:
+    """Serve a model on a free port of loopback, and stop the server at the end."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
@@ -129,7 +144,7 @@ def serving(model: Path, slots: int, context: int = 2048, timeout_s: float = 60.
     try:
         address = f"http://127.0.0.1:{port}"
         _wait(address, process, timeout_s)
-        yield address
+        yield Served(address, process.pid)
     finally:
         process.kill()
         process.wait(timeout=10)

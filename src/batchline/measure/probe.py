@@ -126,7 +126,8 @@ def probe(
     repeats : int
         Bursts of each point; two more where they differ by over 5% [-].
     quantile : float
-        Which of the gaps of a burst is the step: 0.5 is the median; 0.1 on a machine that does other work too [-].
+        Which of the gaps of a burst, and of the bursts, is the step: 0.5 is the median; 0.1 on a machine that does
+        other work too [-].
     api : str
         `auto`, `completions` or `chat`.
     key : str, optional
@@ -373,7 +374,7 @@ def _point(served: Served, level: _Level, bursts: Sequence[_Burst], quantile: fl
         regime="decode",
         batch=level.batch,
         context=mean(one.context for one in steps),
-        t_step_s=median(times),
+        t_step_s=float(np.quantile(times, quantile)),
         tpot_s=median(tpots),
         tpot_mean_s=mean(tpots),
         ttft_s=median(ttfts),
@@ -394,7 +395,9 @@ def _point(served: Served, level: _Level, bursts: Sequence[_Burst], quantile: fl
         tool=TOOL,
         label=level.label,
         date=dt.datetime.now(dt.UTC).isoformat(timespec="seconds"),
-        converted=(f"t_step = {statistic} gap between tokens while all of the burst decoded; median over bursts",),
+        converted=(
+            f"t_step = {statistic} of the gaps between tokens while all of the burst decoded, and of the bursts",
+        ),
     )
 
 

@@ -1,0 +1,111 @@
+"""End to end on a real engine: a llama.cpp server with random weights on loopback, probed, watched and read again.
+
+Slow (about half a minute). Needs the wheels xllamacpp and gguf. On a machine that does other work the wall clock says
+little: steps are taken at the 0.1 quantile and compared with the processor time that the server used.
+"""
+
+import asyncio
+import os
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+
+from batchline.cli.measure import command
+from batchline.measure import hazards, prometheus, read, scrape
+from batchline.measure.endpoint import Endpoint
+from batchline.measure.probe import probe
+from batchline.measure.prompts import Shape
+from tests import llamacpp_server
+
+pytestmark = pytest.mark.slow
+pytest.importorskip("xllamacpp", reason="the engine for this test is a wheel: pip install xllamacpp gguf")
+pytest.importorskip("gguf", reason="the model for this test is written with gguf: pip install xllamacpp gguf")
+
+BATCHES = (1, 2, 4, 8)
+CONTEXTS = (64, 256)
+SLOTS = 8
+
+
+@pytest.fixture(scope="module")
+def engine(tmp_path_factory):
+    """A llama.cpp server that runs; gives its address and its process."""
+    model = llamacpp_server.write_model(tmp_path_factory.mktemp("model") / "random.gguf")
+    with llamacpp_server.serving(model, SLOTS, context=1024) as served:
+        yield served
+
+
+@pytest.fixture(scope="module")
+def probed(engine, tmp_path_factory):
+    """Points of a probe, and the file that it wrote."""
+    out = tmp_path_factory.mktemp("probe") / "measured.csv"
+    outcome = probe(engine.url, batches=BATCHES, contexts=CONTEXTS, max_seconds=240, repeats=2, quantile=0.1, out=out)
+    assert outcome.stopped is None, outcome.stopped
+    assert outcome.notes == []
+    return outcome.points, out
+
+
+def together(engine, batch, context, tokens):
+    """Send a batch of prompts at once; gives the processor time the server used."""
+
+    async def send():
+        random = np.random.default_rng()
+        async with Endpoint(engine.url, "completions") as endpoint:
+            texts = [Shape(context).text(random) for _ in range(batch)]
+            await asyncio.gather(*(endpoint.ask("any", text, tokens) for text in texts))
+
+    before = engine.cpu_s()
+    asyncio.run(send())
+    return engine.cpu_s() - before
+
+
+def test_every_point_comes_back(probed):
+    points, out = probed
+    assert {(point.batch, point.isl) for point in points} == {(b, c) for b in BATCHES for c in CONTEXTS}
+    assert read(out) == [read(out)[number] for number in range(len(points))]
+    for point in points:
+        assert point.engine == "llama.cpp"
+        assert point.isl < point.context < point.isl + point.osl
+        assert point.samples >= 2 * 16
+        assert point.tokens_per_chunk < 1.15  # some random tokens are half a character
+        assert point.cached_share < 0.1
+
+
+def test_steps_are_what_the_processor_spent(engine, probed):
+    # Processor time of 64 further steps, prompts and start taken off by the difference of two bursts.
+    for batch in (1, 8):
+        spent = (together(engine, batch, 64, 80) - together(engine, batch, 64, 16)) / 64
+        point = next(point for point in probed[0] if (point.batch, point.isl) == (batch, 64))
+        assert point.t_step_s > 0.5 * spent
+        if os.getloadavg()[0] < (os.cpu_count() or 1):
+            assert point.t_step_s == pytest.approx(spent, rel=0.35)
+
+
+def test_more_sequences_take_longer_and_cost_less(probed):
+    for context in CONTEXTS:
+        steps = {point.batch: point.t_step_s for point in probed[0] if point.isl == context}
+        assert steps[8] > steps[1]
+        assert steps[8] / 8 < 1.2 * steps[1]
+
+
+def test_the_servers_own_metrics_agree_on_the_batch(engine):
+    url = f"{engine.url}/metrics"
+    before = prometheus.watch(url, 0.01, every_s=0.01)[-1]
+    together(engine, 4, 32, 96)
+    state = scrape.read([before, prometheus.watch(url, 0.01, every_s=0.01)[-1]])
+    assert state.engine == "llama.cpp"
+    assert 3.0 < state.running_batch <= 4.05
+    assert state.t_step_low_s < state.itl_mean_s
+
+
+def test_hazards_name_the_noise_and_nothing_else(probed):
+    found = hazards.inspect(probed[0])
+    assert {hazard.name for row in found for hazard in row} <= {"noisy", "non_monotone"}
+
+
+def test_the_command_goes_on_with_the_file(engine, probed):
+    _, out = probed
+    arguments = ["--batch", "1,2,4..8", "--context", "64,256", "--out", str(out), "--csv"]
+    result = CliRunner().invoke(command, [engine.url, *arguments])
+    assert result.exit_code == 0, result.exception
+    assert len(result.stdout.splitlines()) == 1 + len(BATCHES) * len(CONTEXTS)
