@@ -14,7 +14,7 @@ from batchline.accelerator import Accelerator
 from batchline.architecture import Architecture
 from batchline.deployment import Deployment
 from batchline.engine import Request, account
-from batchline.errors import ConfigError, DoesNotFitError, InputError, MissingFactError, UnknownNameError
+from batchline.errors import ConfigError, InputError, MissingFactError, UnknownNameError
 from batchline.goodput import Server
 from batchline.planner import Plan, Question, load_question, plan
 from batchline.space import Layout, enumerate_space, layouts
@@ -60,12 +60,12 @@ def brute_force(question, most_replicas=12):
             continue
         one = Deployment(
             architecture=arch, accelerator=device, count=layout.count, kv=kv,
-            weights=None if weights == "checkpoint" else weights, tp=layout.tp, pp=layout.pp, engine=engine, price=price.load(name),
+            weights=None if weights == "checkpoint" else weights,
+            tp=layout.tp, pp=layout.pp, engine=engine, price=price.load(name),
         )  # fmt: skip
         try:
-            one.check_fits(question.context)
             ideal = readings.ideal_of(one, question.context, question.isl)
-        except (DoesNotFitError, MissingFactError):
+        except MissingFactError:
             continue
         coefficients = priors.coefficients(readings.case_of(one))
         for limit in range(1, question.max_batch + 1):
@@ -75,7 +75,7 @@ def brute_force(question, most_replicas=12):
                     max_model_len=question.longest, max_num_seqs=limit, max_num_batched_tokens=budget
                 ),
             )  # fmt: skip
-            capacity = min(made.capacity_batch(question.context), one.capacity_batch(question.context))
+            capacity = made.capacity_batch(question.context)
             if not made.fits or capacity < 1:
                 continue
             slots = min(limit, int(capacity))

@@ -369,6 +369,11 @@ class Point:
     slot_wait_s: Floats
 
 
+def _grows(known: _Known) -> Floats:
+    """Share of the time per output token that the batch causes."""
+    return np.clip(1.0 - known.alone / known.tpot, 0.0, 1.0 - 1e-9)
+
+
 def _tail_tpot(server: Server, batch: Floats, tpot: Floats, busy: Floats, grows: Floats, z: float) -> Floats:
     """Time per output token z standard deviations of requests above the mean."""
     if z == 0.0:
@@ -380,7 +385,18 @@ def _tail_tpot(server: Server, batch: Floats, tpot: Floats, busy: Floats, grows:
     return np.maximum(tpot + z * np.sqrt(swing * swing + prompts * prompts), 0.0)
 
 
-def point(server: Server, batch: Floats, slots: Floats, promises: Mapping[str, Promise]) -> Point:
+@dataclass(frozen=True, slots=True)
+class _Known:
+    """Times per output token that a caller has already: of this batch, of a request alone, of a full table [s]."""
+
+    tpot: Floats
+    alone: Floats
+    full: Floats
+
+
+def point(
+    server: Server, batch: Floats, slots: Floats, promises: Mapping[str, Promise], known: _Known | None = None
+) -> Point:
     """What a replica shows when so many sequences decode on average.
 
     Parameters
@@ -393,6 +409,8 @@ def point(server: Server, batch: Floats, slots: Floats, promises: Mapping[str, P
         Sequences that may be decoded together [sequence].
     promises : mapping of str to Promise
         Times to give at their percentile.
+    known : optional
+        For a search, which has computed some of it before.
 
     Returns
     -------
@@ -401,14 +419,15 @@ def point(server: Server, batch: Floats, slots: Floats, promises: Mapping[str, P
     """
     load, dp = server.load, server.ideal.dp
     rank = batch / dp
-    tpot = server.tpot_s(batch + dp)
+    full = np.maximum(slots, dp)
+    if known is None:
+        known = _Known(server.tpot_s(batch + dp), server.tpot_s(dp), server.tpot_s(full))
+    tpot, full_tpot = known.tpot, np.maximum(known.full, known.tpot)
     rate = batch / (server.osl * tpot)
     prompt = server.slower * load.prompt_s(batch)
     first = server.coefficients.ttft_constant + server.slower * load.chunks_s(batch + dp, server.budget) + prompt
     busy = server.coefficients.prefill_share * prompt / server.ideal.pp  # of one rank's time
-    grows = np.clip(1.0 - server.tpot_s(dp) / tpot, 0.0, 1.0 - 1e-9)
-    full = np.maximum(slots, dp)
-    full_tpot = server.tpot_s(full)
+    grows = _grows(known)
 
     def waits(percentile: float | None) -> tuple[Floats, Floats]:
         return (
@@ -417,7 +436,7 @@ def point(server: Server, batch: Floats, slots: Floats, promises: Mapping[str, P
                 rank,
                 slots / dp,
                 server.osl * tpot,
-                server.osl * np.maximum(full_tpot, tpot),
+                server.osl * full_tpot,
                 peakedness=1.0 / (1.0 - grows),
                 service_scv=server.length_scv,
                 percentile=percentile,
@@ -437,7 +456,7 @@ def point(server: Server, batch: Floats, slots: Floats, promises: Mapping[str, P
             kept[name] = server.longest_gap_s(np.minimum(full, dp * (rank + 1.0 + 3.0 * np.sqrt(rank))))
         else:
             tail = _tail_tpot(server, batch, tpot, busy, grows, promise.z)
-            tail = np.minimum(tail, np.maximum(full_tpot, tpot))  # a full table is as slow as it gets
+            tail = np.minimum(tail, full_tpot)  # a full table is as slow as it gets
             kept[name] = tail if name == "tpot" else start + np.maximum(server.osl - 1.0, 0.0) * tail
     hit = np.asarray(server.prefix_hit_rate)
     over_cached = 2.0 * server.ideal.prompt_attention_s * hit * (1.0 - hit)
@@ -525,17 +544,23 @@ def goodput(server: Server, promises: Mapping[str, Promise]) -> Limit:
     narrow = np.minimum(dp * _widest(server, promises.get("tpot"), full / dp), full)
     keeps = narrow >= dp
 
-    def slots_at(batch: Floats) -> Floats:
+    alone, at_full, at_narrow = (server.tpot_s(seen) for seen in (dp, np.maximum(full, dp), np.maximum(narrow, dp)))
+    promised = promises.get("tpot")
+
+    def show(batch: Floats) -> Point:
         """All slots while the tail of TPOT keeps the promise by itself, else only so many that it must."""
-        if "tpot" not in promises:
-            return full
-        kept = point(server, batch, full, {"tpot": promises["tpot"]}).kept["tpot"]
-        return np.where(kept <= promises["tpot"].seconds, full, narrow)
+        known = _Known(server.tpot_s(batch + dp), alone, at_full)
+        if promised is None:
+            return point(server, batch, full, promises, known)
+        busy = server.coefficients.prefill_share * server.slower * server.load.prompt_s(batch) / server.ideal.pp
+        tail = _tail_tpot(server, batch, known.tpot, busy, _grows(known), promised.z)
+        wide = np.minimum(tail, np.maximum(at_full, known.tpot)) <= promised.seconds
+        known = _Known(known.tpot, alone, np.where(wide, at_full, at_narrow))
+        return point(server, batch, np.where(wide, full, narrow), promises, known)
 
     def keeps_at(batch: Floats) -> NDArray[np.bool_]:
-        slots = slots_at(batch)
-        shown = point(server, batch, slots, promises)
-        kept = np.isfinite(shown.ttft_s) & (batch < slots)
+        shown = show(batch)
+        kept = np.isfinite(shown.ttft_s) & (batch < shown.slots)
         for name, promise in promises.items():
             kept = kept & (shown.kept[name] <= promise.seconds * (1.0 + 1e-9))
         return kept
@@ -543,22 +568,19 @@ def goodput(server: Server, promises: Mapping[str, Promise]) -> Limit:
     high = np.maximum(np.where(keeps, full, 1.0), 1e-9)
     batch = largest(keeps_at, high)
     keeps = keeps & keeps_at(np.minimum(batch, 1e-6 * high))
-    slots = slots_at(batch)
-    best = point(server, batch, slots, promises)
+    best = show(batch)
     # A hair beyond, which promise breaks says what stops more.
     beyond = np.minimum(batch * 1.02 + 1e-9, high)
-    after = point(server, beyond, slots_at(beyond), promises)
+    after = show(beyond)
     slow_token = np.zeros(shape, dtype=bool)
     for name in ("tpot", "itl", "e2e"):
         if name in promises:
             slow_token |= np.asarray(after.kept[name] > promises[name].seconds)
     held = np.where(np.asarray(server.capacity_batch) <= np.asarray(server.max_batch) * dp, "kv", "max_num_seqs")
-    slots_wait = np.asarray(after.slot_wait_s) > np.asarray(after.prompt_wait_s)
-    full_table = slots_wait | (beyond >= slots_at(beyond))
-    why = np.where(
-        slow_token, "step_limit", np.where(full_table, np.where(slots_at(beyond) < full, "step_limit", held), "prefill")
-    )
-    return Limit(point=best, keeps=keeps, saturated_by=why, slots=slots)
+    full_table = np.asarray((after.slot_wait_s > after.prompt_wait_s) | (beyond >= after.slots))
+    held = np.where(np.asarray(after.slots) < full, "step_limit", held)
+    why = np.where(slow_token, "step_limit", np.where(full_table, held, "prefill"))
+    return Limit(point=best, keeps=keeps, saturated_by=why, slots=best.slots)
 
 
 def _widest(server: Server, promise: Promise | None, most: NDArray[np.float64]) -> Floats:

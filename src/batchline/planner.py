@@ -788,15 +788,22 @@ class _Search:
     def _front(self) -> list[tuple[int, int]]:
         """Pareto front of cost, time per token, time to first token and devices; times within 2% count as equal."""
         rows, columns = np.nonzero(np.isfinite(self.cost))
-        tpot, ttft = (np.floor(np.log(table[rows, columns]) / _ALIKE) for table in (self.tpot, self.ttft))
-        values = np.stack([self.cost[rows, columns], tpot, ttft, self.devices[rows, columns]])
-        order = np.lexsort((columns, rows, *values[::-1]))
-        rows, columns, values = rows[order], columns[order], values[:, order]
+        times = [np.log(table[rows, columns]) / _ALIKE for table in (self.tpot, self.ttft)]
+        tpot, ttft = (np.floor(values - values.min(initial=0.0)).astype(np.int64) for values in times)
+        devices = self.devices[rows, columns].astype(np.int64)
+        order = np.lexsort((columns, rows, devices, ttft, tpot, self.cost[rows, columns]))
+        # Of those alike in all but cost the first is the cheapest: the others cannot be on the front.
+        alike = (tpot[order] * (ttft.max(initial=0) + 1) + ttft[order]) * (devices.max(initial=0) + 1) + devices[order]
+        order = order[np.sort(np.unique(alike, return_index=True)[1])]
+        rows, columns, values = rows[order], columns[order], np.stack([tpot[order], ttft[order], devices[order]])
+        cheap = self.cost[rows, columns]
         front = []
         while len(rows):
             front.append((int(rows[0]), int(columns[0])))
-            left = np.any(values < values[:, :1], axis=0)
-            rows, columns, values = rows[left], columns[left], values[:, left]
+            # The first is the cheapest of what is left: what is better in nothing else is beaten.
+            left = (values[0] < values[0, 0]) | (values[1] < values[1, 0]) | (values[2] < values[2, 0])
+            left |= cheap < cheap[0]
+            rows, columns, values, cheap = rows[left], columns[left], values[:, left], cheap[left]
         return front
 
     def _best_of(self) -> dict[str, tuple[int, int]]:

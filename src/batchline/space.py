@@ -19,6 +19,7 @@ from batchline import precision, step
 from batchline.deployment import Deployment, capacity_batch
 from batchline.engine import Engine
 from batchline.errors import BatchlineError, MissingFactError
+from batchline.memory import kv_shards
 from batchline.prior import Case
 
 if TYPE_CHECKING:
@@ -386,15 +387,14 @@ def _capacity(
     e: NDArray[np.intp],
 ) -> NDArray[np.float64]:
     """Sequences that fit when nothing but weights and cache takes memory; below 0 where the weights do not fit."""
-    held = np.zeros((len(shapes), len(weights)))
-    stored = np.zeros((len(shapes), len(kvs)))
-    for i, one in enumerate(shapes):
-        for j, weight in enumerate(weights):
-            trial = _trial(architecture, devices, one, weight, "bf16")
-            held[i, j] = trial.weight_bytes_per_device if trial else np.inf
-        for j, kv in enumerate(kvs):
-            trial = _trial(architecture, devices, one, None, kv)
-            stored[i, j] = float(trial.stored_bytes_per_device(context)) if trial else np.inf
+    # Padding, tables and the fullest stage only add to an even division: what is counted here is never too much.
+    tp, pp, ranks = (np.array([getattr(one, name) for one in shapes], dtype=float) for name in ("tp", "pp", "dp"))
+    whole = np.array([architecture.weight_bytes(weight) for weight in weights])
+    routed = np.array([architecture.step_weight_bytes(weight)[1] for weight in weights])
+    held = (whole - routed)[None, :] / (tp * pp)[:, None] + routed[None, :] / (tp * pp * ranks)[:, None]
+    shards = np.array([kv_shards(one.tp, architecture.kv_heads) for one in shapes])
+    kept = np.array([float(architecture.stored_bytes(context, kv)) for kv in kvs])
+    stored = kept[None, :] / (shards * pp)[:, None]
     memory = np.array([device.usable_memory() for device in devices])[a]
     budget = np.empty((len(devices), len(engines)))
     of_free = np.zeros(len(engines), dtype=bool)
@@ -406,26 +406,7 @@ def _capacity(
     # A share of what is free after loading leaves share x (memory - weights): as if the memory were smaller.
     total = np.where(of_free[e], weight_bytes + share * (memory - weight_bytes), share * memory)
     room = np.asarray(capacity_batch(total, 1.0, weight_bytes, stored[s, k]), dtype=float)
-    ranks = np.array([one.dp for one in shapes])[s]
-    return np.where(total <= weight_bytes, -1.0, ranks * room)
-
-
-def _trial(
-    architecture: Architecture, devices: Sequence[Accelerator], one: Layout, weight: str | None, kv: str
-) -> Deployment | None:
-    if not devices:
-        return None
-    return Deployment(
-        architecture=architecture,
-        accelerator=devices[0],
-        count=one.count,
-        weights=weight,
-        kv=kv,
-        tp=one.tp,
-        pp=one.pp,
-        dp=one.dp,
-        ep=one.ep,
-    )
+    return np.where(total <= weight_bytes, -1.0, ranks[s] * room)
 
 
 def _shares(
