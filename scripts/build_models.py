@@ -1,10 +1,12 @@
 """Build the catalogue of models, src/batchline/data/models.jsonl, from a folder of config.json files.
 
-    python scripts/build_models.py ../shared/catalog/configs
+    python scripts/build_models.py ../shared/catalog/configs SITE-PACKAGES/aiconfigurator_core/model_configs
 
-Each config is read by the package's own parser, which notes the keys that decide sizes; only these are kept, long
-lists written short. A line is written only if the parser makes the very same model of it. `scripts/model_names.csv`
-holds names and aliases; a config without a name there, or of a family that is not known, is reported and left out.
+The second folder is that of the Python package aiconfigurator-core 0.12.0 (Apache-2.0). `scripts/more_models.jsonl`
+holds models of other sources by their sizes. Each config is read by the package's own parser, which notes the keys that
+decide sizes; only these are kept, long lists written short. A line is written only if the parser makes the very same
+model of it. `scripts/model_names.csv` holds names and aliases; a config without a name there is left out, and one of a
+family that is not known is reported.
 """
 
 from __future__ import annotations
@@ -31,33 +33,66 @@ KEPT = ("model_type", "torch_dtype", "dtype")
 
 def main() -> int:
     """Write the catalogue and say what was left out."""
-    folder = Path(sys.argv[1])
-    provenance = json.loads((folder / "PROVENANCE.json").read_text(encoding="utf-8"))
+    folders = [Path(argument) for argument in sys.argv[1:]]
     with (ROOT / "scripts" / "model_names.csv").open(encoding="utf-8") as file:
         names = list(csv.DictReader(file))
     lines = []
     for row in names:
-        stem = row["hf_id"].replace("/", "--")
-        config = json.loads((folder / f"{stem}.json").read_text(encoding="utf-8"))
-        quant_file = folder / f"{stem}.hf_quant_config.json"
-        quant = json.loads(quant_file.read_text(encoding="utf-8")) if quant_file.is_file() else None
+        found = find(row["hf_id"], folders)
+        if found is None:
+            print(f"left out {row['hf_id']}: no config in {', '.join(map(str, folders))}")
+            continue
+        config, quant, where = found
         try:
             short = shorten(config, quant)
         except BatchlineError as error:
             print(f"left out {row['hf_id']}: {error}")
             continue
-        line = {
-            "name": row["name"],
-            "hf_id": row["hf_id"].removesuffix("(text)"),
-            "aliases": row["aliases"].split(),
-            "source": source(provenance[f"{stem}.json"]),
-            "date": SEEN,
-            "config": short,
-        }
-        lines.append(json.dumps(line, separators=(",", ":"), ensure_ascii=False))
+        lines.append(line(row["name"], row["hf_id"].removesuffix("(text)"), row["aliases"].split(), where, short))
+    for text in (ROOT / "scripts" / "more_models.jsonl").read_text(encoding="utf-8").splitlines():
+        row = json.loads(text)
+        config = _catalogue.expand(row["config"])
+        lines.append(line(row["name"], row["hf_id"], row["aliases"], row["source"], shorten(config, None)))
     OUTPUT.write_text("\n".join(lines) + "\n", encoding="utf-8")
     print(f"{len(lines)} models, {OUTPUT.stat().st_size:,} bytes")
     return 0
+
+
+PACKAGE = (
+    "Python package aiconfigurator-core 0.12.0 (Apache-2.0), aiconfigurator_core/model_configs/: config.json of this id"
+)
+
+
+def find(hf_id: str, folders: list[Path]) -> tuple[dict[str, Any], dict[str, Any] | None, str] | None:
+    """Config, hf_quant_config and source of an id in the first folder that has it."""
+    stem = hf_id.replace("/", "--")
+    for folder in folders:
+        provenance = folder / "PROVENANCE.json"
+        sources = json.loads(provenance.read_text(encoding="utf-8")) if provenance.is_file() else {}
+        for name, quant_name in (
+            (f"{stem}.json", f"{stem}.hf_quant_config.json"),
+            (f"{stem}_config.json", f"{stem}_hf_quant_config.json"),
+        ):
+            if (folder / name).is_file():
+                quant = folder / quant_name
+                recipe = json.loads(quant.read_text(encoding="utf-8")) if quant.is_file() else None
+                config = json.loads((folder / name).read_text(encoding="utf-8"))
+                return config, recipe, source(sources[name]) if sources else PACKAGE
+    return None
+
+
+def line(name: str, hf_id: str, aliases: list[str], where: str, short: dict[str, Any]) -> str:
+    """One line of the catalogue."""
+    row = {
+        "name": name,
+        "hf_id": hf_id,
+        "aliases": aliases,
+        "family": short["model_type"],
+        "source": where,
+        "date": SEEN,
+    }
+    row["config"] = short  # last: the reader splits a line here
+    return json.dumps(row, separators=(",", ":"), ensure_ascii=False)
 
 
 def source(text: str) -> str:

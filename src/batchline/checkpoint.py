@@ -18,7 +18,6 @@ import re
 import struct
 import tomllib
 from dataclasses import dataclass, field
-from importlib import resources
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
@@ -370,7 +369,7 @@ def _take(stream: IO[bytes], count: int) -> bytes:
 
 @functools.cache
 def _ggml_types() -> dict[int, tuple[str, int, int]]:
-    text = resources.files("batchline").joinpath("data", "ggml_types.csv").read_text(encoding="utf-8")
+    text = (Path(__file__).parent / "data" / "ggml_types.csv").read_text(encoding="utf-8")
     rows = list(csv.DictReader(text.splitlines()))[1:]  # the first row holds the units
     return {int(row["id"]): (row["name"], int(row["block"]), int(row["bytes"])) for row in rows}
 
@@ -438,7 +437,7 @@ def _finished(config: dict[str, Any], table: Mapping[str, Any], name: str) -> di
 
 @functools.cache
 def _gguf_families() -> dict[str, Any]:
-    text = resources.files("batchline").joinpath("data", "gguf_families.toml").read_text(encoding="utf-8")
+    text = (Path(__file__).parent / "data" / "gguf_families.toml").read_text(encoding="utf-8")
     return tomllib.loads(text)
 
 

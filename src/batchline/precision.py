@@ -14,7 +14,7 @@ import dataclasses
 import functools
 import re
 from dataclasses import dataclass
-from importlib import resources
+from pathlib import Path
 
 from batchline.errors import InputError, UnknownNameError
 
@@ -301,7 +301,7 @@ def _blocks(weights: int, block: int) -> int:
 
 
 def _rows(file: str) -> list[dict[str, str]]:
-    text = resources.files("batchline").joinpath("data", file).read_text(encoding="utf-8")
+    text = (Path(__file__).parent / "data" / file).read_text(encoding="utf-8")
     return list(csv.DictReader(text.splitlines()))[1:]  # the first row holds the units
 
 

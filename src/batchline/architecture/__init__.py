@@ -24,7 +24,7 @@ import numpy as np
 from batchline import precision
 from batchline.architecture import _catalogue
 from batchline.architecture._config import Config
-from batchline.architecture._families import BUILDERS, families
+from batchline.architecture._families import BUILDERS, family, family_names
 from batchline.architecture._recipe import Recipe, plain_format, read_recipe
 from batchline.architecture._records import Cache, Layer, Weight
 from batchline.errors import ConfigError, UnsupportedArchitectureError, closest
@@ -221,9 +221,10 @@ Add it to the config.json.
             hf_quant_config,
             plain_format({**config, **{k: v for k, v in inner.items() if v is not None}}),
         )
-        family = families()[model_type]
-        reader = Config(inner, family=model_type, defaults=family.defaults, names=family.names)
-        model = BUILDERS[family.builder](reader, family.options)
+        kind = family(model_type)
+        reader = Config(inner, family=model_type, defaults=kind.defaults, names=kind.names)
+        model = BUILDERS[kind.builder](reader, kind.options)
+        reader.require(kind.fixed)
         reader.refuse_unread()
         weights = _counted(model, recipe)
         return cls(
@@ -663,7 +664,7 @@ def _unwrap(config: Mapping[str, Any]) -> tuple[Mapping[str, Any], str]:
 
 
 def _known(model_type: object) -> str:
-    known = families()
+    known = family_names()
     if not isinstance(model_type, str) or not model_type:
         raise ConfigError(
             "The config has no model_type." if model_type is None else f"model_type is {model_type!r}.",

@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import json
 from dataclasses import dataclass
-from importlib import resources
+from pathlib import Path
 from typing import Any
 
 from batchline.errors import UnknownNameError
@@ -31,8 +31,8 @@ class Row:
         Its `model_type`.
     source, date : str
         Where the config was seen, and when.
-    short : dict
-        Keys that decide sizes, long lists written short.
+    text : str
+        Keys that decide sizes, long lists written short, as JSON; only parsed when asked for.
     """
 
     name: str
@@ -41,31 +41,27 @@ class Row:
     family: str
     source: str
     date: str
-    short: dict[str, Any]
+    text: str
 
     @property
     def config(self) -> dict[str, Any]:
         """The keys that decide sizes, as config.json has them."""
-        expanded: dict[str, Any] = expand(self.short)
+        expanded: dict[str, Any] = expand(json.loads(self.text))
         return expanded
 
 
 @functools.cache
 def rows() -> tuple[Row, ...]:
     """All models."""
-    text = resources.files("batchline").joinpath("data", "models.jsonl").read_text(encoding="utf-8")
-    return tuple(
-        Row(
-            name=line["name"],
-            hf_id=line["hf_id"],
-            aliases=tuple(line["aliases"]),
-            family=line["config"]["model_type"],
-            source=line["source"],
-            date=line["date"],
-            short=line["config"],
-        )
-        for line in map(json.loads, text.splitlines())
-    )
+    text = (Path(__file__).parents[1] / "data" / "models.jsonl").read_text(encoding="utf-8")
+    return tuple(map(_row, text.splitlines()))
+
+
+def _row(line: str) -> Row:
+    head, _, config = line.partition(',"config":')
+    facts = json.loads(f"{head}}}")
+    facts["aliases"] = tuple(facts["aliases"])
+    return Row(**facts, text=config[:-1])
 
 
 @functools.cache

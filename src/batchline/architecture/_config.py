@@ -7,7 +7,7 @@ ignored, a key that looks as if it changed a size is refused by name. Defaults c
 from __future__ import annotations
 
 import functools
-from importlib import resources
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from batchline.errors import ConfigError, UnsupportedArchitectureError
@@ -193,6 +193,19 @@ class Config:
             hint=f"Correct it in the {self.family} config.",
         )
 
+    def require(self, fixed: Mapping[str, Any]) -> None:
+        """Refuse another value of a key (or in its list) that has one in this family."""
+        for key, value in fixed.items():
+            wanted = self.value(value[1:]) if isinstance(value, str) and value.startswith("=") else value
+            given = self.value(key)
+            values = given if isinstance(given, list) else [given]
+            if self.has(key) and any(one != wanted for one in values):
+                raise UnsupportedArchitectureError(
+                    f"{self.path}{key} is {_shown(given)}; of the family {self.family} only {_shown(wanted)} is known.",
+                    hint="docs/models.md says how to extend a family.",
+                )
+            self.ignore(key)
+
     def refuse_unread(self) -> None:
         """Refuse keys that were not read and look as if they changed a size."""
         for key, value in self.data.items():
@@ -234,7 +247,9 @@ def _shown(value: object) -> str:
 
 
 def _looks_size_bearing(key: str, value: object) -> bool:
-    if key in _harmless() or key.startswith("_") or any(value is absent or value == absent for absent in _ABSENT):
+    if key in _harmless() or key.startswith("_") or key.endswith(("_token_id", "_token_ids", "_token_index")):
+        return False
+    if any(value is absent or value == absent for absent in _ABSENT):
         return False
     if isinstance(value, bool):
         return any(word in key for word in _SIZE_WORDS)
@@ -249,5 +264,5 @@ def _looks_size_bearing(key: str, value: object) -> bool:
 
 @functools.cache
 def _harmless() -> frozenset[str]:
-    text = resources.files("batchline").joinpath("data", "harmless_keys.txt").read_text(encoding="utf-8")
+    text = (Path(__file__).parents[1] / "data" / "harmless_keys.txt").read_text(encoding="utf-8")
     return frozenset(word for line in text.splitlines() for word in line.partition("#")[0].split())

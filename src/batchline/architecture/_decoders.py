@@ -1,4 +1,4 @@
-"""Families with ordinary attention: dense ones and mixtures of experts, with and without windows."""
+"""Families with ordinary attention, dense or mixtures of experts. Most are one builder, `decoder`, with options."""
 
 from __future__ import annotations
 
@@ -15,166 +15,174 @@ from batchline.architecture._shapes import (
     pre_norms,
     sparse_after,
     window_of_each,
-    window_types,
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
     from batchline.architecture._config import Config
     from batchline.architecture._shapes import Options
 
 __all__ = [
-    "bloom",
-    "cohere",
-    "dense",
+    "deci",
+    "decoder",
     "experts",
     "falcon",
-    "gemma",
-    "glm4_moe",
-    "gpt2",
     "gpt_oss",
     "llama4",
-    "minimax_m2",
-    "mixtral",
+    "mimo_v2",
+    "mixture",
     "nemotron_nas",
-    "olmo",
-    "qwen_mixture",
-    "qwen_moe",
-    "qwen_sparse",
-    "step",
+    "sparse_steps",
 ]
 
-
-def _flag_or(c: Config, key: str, options: Options, option: str) -> bool:
-    """Flag of the config, unless the family has it always or never."""
-    if option in options:
-        c.ignore(key)
-        return bool(options[option])
-    return c.flag(key)
+_FFN_NAMES = ("gate_proj", "up_proj", "down_proj")
 
 
-def dense(c: Config, options: Options) -> Model:
-    """Llama's shape: attention and a gated feed-forward block, two norms."""
+def decoder(c: Config, options: Options) -> Model:
+    """Attention and a feed-forward block in each layer, as the options of the family say (docs/models.md)."""
     sizes, layers = attention(c), c.layers()
-    bias = _flag_or(c, "attention_bias", options, "bias")
-    ffn = dense_ffn(sizes.hidden, c.integer("intermediate_size"), bias=_flag_or(c, "mlp_bias", options, "mlp_bias"))
+    hidden, stem = sizes.hidden, options.get("stem", "layers.{}.")
     windows = window_of_each(c, layers)
+    names = options.get("norms", ("input_layernorm", "post_attention_layernorm"))
+    around = norms(hidden, *(f"{stem}{name}" for name in names), bias=bool(options.get("norm_bias")))
+    sparse, ffn, counts = _feed_forward(c, hidden, layers, stem, options)
+    bias = _flag(c, options, "qkv_bias", "attention_bias")
+    out_bias = _flag(c, options, "out_bias", options.get("out_bias_key", "attention_bias"))
+    qk_norm = options.get("qk_norm")
+    if "qk_norm_key" in options and not c.flag(options["qk_norm_key"]):
+        qk_norm = None
     kinds = {
-        window: pre_norms(sizes.hidden)
+        (window, mixed): around
         + gqa(
             *sizes,
             bias=bias,
-            out_bias=bias and not options.get("bias"),
-            qk_norm=options.get("qk_norm"),
+            out_bias=out_bias,
+            qk_norm=qk_norm,
             window=window,
+            stem=f"{stem}{options.get('attention', 'self_attn')}",
         )
-        + ffn
+        + ffn[mixed]
         for window in set(windows)
+        for mixed in set(sparse)
     }
-    return assemble(c, [kinds[window] for window in windows], sizes)
-
-
-def olmo(c: Config, _options: Options) -> Model:
-    """OLMo 2 and 3: norms after attention and feed-forward, and over all heads; OLMo 3 has windows in 3 of 4 layers."""
-    sizes, layers = attention(c), c.layers()
-    bias = c.flag("attention_bias")
-    windowed = c.has("layer_types") or c.expects("sliding_window_pattern")
-    mixed = window_types(c, layers) if windowed else [False] * layers
-    post = norms(sizes.hidden, "layers.{}.post_attention_layernorm", "layers.{}.post_feedforward_layernorm")
-    ffn = dense_ffn(sizes.hidden, c.integer("intermediate_size"))
-    kinds = {
-        windowed: post
-        + gqa(
-            *sizes, bias=bias, out_bias=bias, qk_norm="full", window=c.integer("sliding_window") if windowed else None
-        )
-        + ffn
-        for windowed in set(mixed)
-    }
-    return assemble(c, [kinds[windowed] for windowed in mixed], sizes)
-
-
-def gemma(c: Config, options: Options) -> Model:
-    """Gemma 1, 2 and 3: four norms from 2 on, windows in 1 of 2 or 5 of 6 layers, norms of q and k in 3."""
-    sizes, layers = attention(c), c.layers()
-    names = ("input_layernorm", "post_attention_layernorm", "pre_feedforward_layernorm", "post_feedforward_layernorm")
-    around = norms(sizes.hidden, *(f"layers.{{}}.{name}" for name in names[: options.get("norms", 4)]))
-    bias = c.flag("attention_bias")
-    mixed = window_types(c, layers) if options.get("windows", True) else [False] * layers
-    ffn = dense_ffn(sizes.hidden, c.integer("intermediate_size"))
-    kinds = {
-        windowed: around
-        + gqa(
-            *sizes,
-            bias=bias,
-            out_bias=bias,
-            qk_norm=options.get("qk_norm"),
-            window=c.integer("sliding_window") if windowed else None,
-        )
-        + ffn
-        for windowed in set(mixed)
-    }
-    return assemble(c, [kinds[windowed] for windowed in mixed], sizes)
-
-
-def cohere(c: Config, options: Options) -> Model:
-    """Command R: attention and feed-forward block side by side behind one norm; Command R7B has windows in 3 of 4."""
-    sizes, layers = attention(c), c.layers()
-    bias = c.flag("attention_bias")
-    around = norms(sizes.hidden, "layers.{}.input_layernorm")
-    if not options.get("windows") and c.flag("use_qk_norm"):
-        stem = "layers.{}.self_attn"
-        around += Layer(
-            (
-                vector(f"{stem}.q_norm", "norm", sizes.heads * sizes.head_dim, shard="tp"),
-                vector(f"{stem}.k_norm", "norm", sizes.kv_heads * sizes.head_dim, shard="kv"),
-            )
-        )
-    mixed = window_types(c, layers) if options.get("windows") else [False] * layers
-    ffn = dense_ffn(sizes.hidden, c.integer("intermediate_size"))
-    kinds = {
-        windowed: around
-        + gqa(*sizes, bias=bias, out_bias=bias, window=c.integer("sliding_window") if windowed else None)
-        + ffn
-        for windowed in set(mixed)
-    }
-    return assemble(c, [kinds[windowed] for windowed in mixed], sizes)
-
-
-def gpt2(c: Config, _options: Options) -> Model:
-    """GPT-2: learned positions, biases everywhere, a plain feed-forward block of four widths."""
-    sizes = attention(c)
-    hidden = sizes.hidden
-    width = c.nullable("intermediate_size") or 4 * hidden  # n_inner null: four widths, as its class says
-    stem = "h.{}.attn"
-    layer = (
-        norms(hidden, "h.{}.ln_1", "h.{}.ln_2", bias=True)
-        + gqa(*sizes, bias=True, out_bias=True, stem=stem)
-        + dense_ffn(hidden, width, gated=False, bias=True, stem="h.{}.mlp", names=("", "c_fc", "c_proj"))
-    )
-    positions = c.integer("max_position_embeddings")
-    extra = Layer((Weight("wpe", "position", positions, hidden, shard="all"),))
-    return assemble(c, [layer] * c.layers(), sizes, norm_bias=True, final_norm="ln_f", embedding="wte", extra=extra)
-
-
-def bloom(c: Config, _options: Options) -> Model:
-    """BLOOM: positions by slopes, biases everywhere, a norm after the embedding."""
-    sizes = attention(c)
-    hidden = sizes.hidden
-    layer = (
-        norms(hidden, "h.{}.input_layernorm", "h.{}.post_attention_layernorm", bias=True)
-        + gqa(*sizes, bias=True, out_bias=True, stem="h.{}.self_attention")
-        + dense_ffn(
-            hidden,
-            4 * hidden,
-            gated=False,
-            bias=True,
-            stem="h.{}.mlp",
-            names=("", "dense_h_to_4h", "dense_4h_to_h"),
-        )
-    )
-    extra = norms(hidden, "word_embeddings_layernorm", bias=True)
+    stack = [kinds[kind] for kind in zip(windows, sparse, strict=True)]
     return assemble(
-        c, [layer] * c.layers(), sizes, norm_bias=True, final_norm="ln_f", embedding="word_embeddings", extra=extra
+        c,
+        stack,
+        sizes,
+        experts=counts,
+        norm_bias=bool(options.get("norm_bias")),
+        head_bias=bool(options.get("head_bias")) or (c.expects("lm_head_bias") and c.flag("lm_head_bias")),
+        final_norm=options.get("final_norm", "norm"),
+        embedding=options.get("embedding", "embed_tokens"),
+        extra=_beside_the_embedding(c, hidden, options),
     )
+
+
+def _flag(c: Config, options: Options, option: str, key: str) -> bool:
+    """What the family has always or never, or else a key of the config."""
+    if option not in options:
+        return c.flag(key)
+    c.ignore(key)
+    return bool(options[option])
+
+
+def _beside_the_embedding(c: Config, hidden: int, options: Options) -> Layer:
+    """Learned positions (with an offset of rows that stand for padding), and a norm after the embedding."""
+    layer = Layer()
+    if "positions" in options:
+        rows = c.integer("max_position_embeddings") + options["positions"]
+        layer += Layer((Weight("position_embeddings", "position", rows, hidden, shard="all"),))
+    if "embedding_norm" in options:
+        layer += norms(hidden, options["embedding_norm"], bias=bool(options.get("norm_bias")))
+    return layer
+
+
+def _feed_forward(
+    c: Config, hidden: int, layers: int, stem: str, options: Options
+) -> tuple[list[bool], dict[bool, Layer], tuple[int, int]]:
+    """Which layers are mixtures, the blocks of both kinds, and the counts of experts."""
+    rule = options.get("experts", "never")
+    sparse = _SPARSE[rule](c, layers)
+    ffn, counts = {}, (0, 0)
+    if rule != "never":
+        counts = experts(c)
+        ffn[True] = mixture(c, hidden, counts, options)
+    if not all(sparse):
+        width = c.nullable("intermediate_size") if options.get("width_factor") else c.integer("intermediate_size")
+        ffn[False] = dense_ffn(
+            hidden,
+            width or options["width_factor"] * hidden,
+            gated=options.get("gated", True),
+            bias=_flag(c, options, "ffn_bias", options.get("ffn_bias_key", "mlp_bias")),
+            stem=f"{stem}{options.get('ffn', 'mlp')}",
+            names=tuple(options.get("ffn_names", _FFN_NAMES)),
+        )
+    c.ignore("intermediate_size", "mlp_bias", "num_nextn_predict_layers")
+    return sparse, ffn, counts
+
+
+def _never(_c: Config, layers: int) -> list[bool]:
+    return [False] * layers
+
+
+def _always(_c: Config, layers: int) -> list[bool]:
+    return [True] * layers
+
+
+def sparse_steps(c: Config, layers: int) -> list[bool]:
+    """Mixtures of Qwen: every `decoder_sparse_step`-th layer but for `mlp_only_layers`."""
+    step, dense_layers = c.integer("decoder_sparse_step"), set(c.integers("mlp_only_layers"))
+    return [index not in dense_layers and (index + 1) % step == 0 for index in range(layers)]
+
+
+def _sparse_between(c: Config, layers: int) -> list[bool]:
+    """Mixtures of ERNIE: every so many layers from a first to a last one, -1 being the very last."""
+    first, step = c.integer("moe_layer_start_index", low=0), c.integer("moe_layer_interval")
+    last = c.integer("moe_layer_end_index", low=-1)
+    last = layers - 1 if last == -1 else last
+    return [first <= index <= last and (index + 1) % step == 0 for index in range(layers)]
+
+
+_SPARSE: Mapping[str, Callable[[Config, int], list[bool]]] = {
+    "never": _never,
+    "all": _always,
+    "step": sparse_steps,
+    "after": sparse_after,
+    "between": _sparse_between,
+}
+
+
+def mixture(c: Config, hidden: int, counts: tuple[int, int], options: Options) -> Layer:
+    """Routed experts, and shared ones: as many of the same width (`count`), or one of a width of its own (`width`)."""
+    stem = options.get("expert_stem", "layers.{}.mlp")
+    names = tuple(options.get("expert_names", _FFN_NAMES))
+    width = c.integer("moe_intermediate_size")
+    layer = moe_ffn(hidden, width, *counts, router=options.get("router", "gate"), stem=stem, names=names)
+    if options.get("router_correction"):
+        layer += Layer((vector(f"{stem}.gate.e_score_correction_bias", "router", counts[0]),))
+    shared = 0
+    if options.get("shared") == "count":
+        shared = width * (c.nullable("num_shared_experts") or 0)
+    elif options.get("shared") == "width":
+        shared = c.integer("shared_expert_intermediate_size") * (
+            c.integer("num_shared_experts") if c.expects("num_shared_experts") else 1
+        )
+    if shared:
+        shared_stem = options.get("shared_stem", f"{stem}.shared_experts")
+        layer += dense_ffn(hidden, shared, role="shared_expert", stem=shared_stem)
+    if shared and options.get("shared_gate"):
+        layer += Layer((Weight(f"{stem}.shared_expert_gate", "router", 1, hidden, shard="all", linear=False),))
+    return layer
+
+
+def experts(c: Config) -> tuple[int, int]:
+    """Count of routed experts, and of those that a token uses."""
+    count, per_token = c.integer("num_experts", high=2**16), c.integer("num_experts_per_tok", high=2**16)
+    if per_token > count:
+        raise c.wrong("num_experts_per_tok", per_token, f"at most the {count} experts")
+    return count, per_token
 
 
 def falcon(c: Config, _options: Options) -> Model:
@@ -201,101 +209,11 @@ def falcon(c: Config, _options: Options) -> Model:
     return assemble(c, [layer] * c.layers(), sizes, norm_bias=True, final_norm="ln_f", embedding="word_embeddings")
 
 
-def mixtral(c: Config, _options: Options) -> Model:
-    """Mixtral: every layer a mixture of experts."""
-    sizes = attention(c)
-    counts = experts(c, "num_local_experts")
-    width = c.integer("intermediate_size")
-    moe = moe_ffn(sizes.hidden, width, *counts, stem="layers.{}.block_sparse_moe", names=("w1", "w3", "w2"))
-    windows = window_of_each(c, c.layers())
-    kinds = {window: pre_norms(sizes.hidden) + gqa(*sizes, window=window) + moe for window in set(windows)}
-    return assemble(c, [kinds[window] for window in windows], sizes, experts=counts)
-
-
-def minimax_m2(c: Config, _options: Options) -> Model:
-    """MiniMax-M2: every layer a mixture of experts, norms over all query and all key heads."""
-    sizes = attention(c)
-    counts = experts(c, "num_local_experts")
-    if c.nullable("shared_intermediate_size"):
-        raise c.wrong("shared_intermediate_size", c.value("shared_intermediate_size"), "0; no shared expert is known")
-    moe = moe_ffn(
-        sizes.hidden,
-        c.integer("intermediate_size"),
-        *counts,
-        stem="layers.{}.block_sparse_moe",
-        names=("w1", "w3", "w2"),
-    )
-    qk_norm = "full" if c.flag("use_qk_norm") else None
-    layer = pre_norms(sizes.hidden) + gqa(*sizes, qk_norm=qk_norm) + moe
-    if c.has("attn_type_list") and set(c.integers("attn_type_list")) != {1}:
-        raise c.wrong("attn_type_list", c.value("attn_type_list"), "all 1; only full attention is known of this family")
-    c.ignore("num_mtp_modules", "mtp_transformer_layers", "use_mtp", "use_routing_bias", "qk_norm_type", "rotary_dim")
-    return assemble(c, [layer] * c.layers(), sizes, experts=counts)
-
-
-def qwen_moe(c: Config, options: Options) -> Model:
-    """Qwen's mixtures: sparse every `decoder_sparse_step` layers but for `mlp_only_layers`."""
-    sizes, layers = attention(c), c.layers()
-    bias = _flag_or(c, "attention_bias", options, "bias")
-    counts = experts(c, "num_experts")
-    sparse, windows = qwen_sparse(c, layers), window_of_each(c, layers)
-    ffn = {True: qwen_mixture(c, sizes.hidden, counts, shared=bool(options.get("shared")))}
-    if not all(sparse):
-        ffn[False] = dense_ffn(sizes.hidden, c.integer("intermediate_size"))
-    c.ignore("intermediate_size")
-    kinds = {
-        (window, mixture): pre_norms(sizes.hidden)
-        + gqa(
-            *sizes,
-            bias=bias,
-            out_bias=bias and not options.get("bias"),
-            qk_norm=options.get("qk_norm"),
-            window=window,
-        )
-        + ffn[mixture]
-        for window in set(windows)
-        for mixture in ffn
-    }
-    return assemble(c, [kinds[kind] for kind in zip(windows, sparse, strict=True)], sizes, experts=counts)
-
-
-def qwen_sparse(c: Config, layers: int) -> list[bool]:
-    """Whether each layer of a Qwen model is a mixture."""
-    step, dense_layers = c.integer("decoder_sparse_step"), set(c.integers("mlp_only_layers"))
-    return [index not in dense_layers and (index + 1) % step == 0 for index in range(layers)]
-
-
-def qwen_mixture(c: Config, hidden: int, counts: tuple[int, int], *, shared: bool) -> Layer:
-    """Mixture of a Qwen layer, with or without its gated shared expert."""
-    moe = moe_ffn(hidden, c.integer("moe_intermediate_size"), *counts)
-    if shared:
-        width = c.integer("shared_expert_intermediate_size")
-        moe += dense_ffn(hidden, width, role="shared_expert", stem="layers.{}.mlp.shared_expert")
-        moe += Layer((Weight("layers.{}.mlp.shared_expert_gate", "router", 1, hidden, shard="all", linear=False),))
-    return moe
-
-
-def glm4_moe(c: Config, _options: Options) -> Model:
-    """GLM-4.5 to 4.7: bias of q, k and v; one shared expert; a dense layer or more first."""
-    sizes, layers = attention(c), c.layers()
-    counts = experts(c, "n_routed_experts")
-    width, shared = c.integer("moe_intermediate_size"), c.nullable("n_shared_experts") or 0
-    moe = moe_ffn(sizes.hidden, width, *counts)
-    if shared:
-        moe += dense_ffn(sizes.hidden, width * shared, role="shared_expert", stem="layers.{}.mlp.shared_experts")
-    qk_norm = "head" if c.flag("use_qk_norm") else None
-    body = pre_norms(sizes.hidden) + gqa(*sizes, bias=c.flag("attention_bias"), qk_norm=qk_norm)
-    sparse = sparse_after(c, layers)
-    kinds = {True: body + moe, False: body + dense_ffn(sizes.hidden, c.integer("intermediate_size"))}
-    c.ignore("num_nextn_predict_layers")
-    return assemble(c, [kinds[kind] for kind in sparse], sizes, experts=counts)
-
-
 def gpt_oss(c: Config, _options: Options) -> Model:
     """gpt-oss: attention with a sink per head, biases everywhere, every second layer a window of 128."""
     sizes, layers = attention(c), c.layers()
     types = layer_types(c, layers, ("sliding_attention", "full_attention"))
-    counts = experts(c, "num_local_experts")
+    counts = experts(c)
     moe = moe_ffn(sizes.hidden, c.integer("intermediate_size"), *counts, bias=True, router="router", router_bias=True)
     c.ignore("attention_bias")  # true in every checkpoint; the class knows no other
     sinks = Layer((vector("layers.{}.self_attn.sinks", "attention", sizes.heads, shard="tp"),))
@@ -313,7 +231,7 @@ def gpt_oss(c: Config, _options: Options) -> Model:
 def llama4(c: Config, _options: Options) -> Model:
     """Llama 4: attention in chunks of 8,192 tokens but in every fourth layer; a shared expert beside routed ones."""
     sizes, layers = attention(c), c.layers()
-    hidden, counts = sizes.hidden, experts(c, "num_local_experts")
+    hidden, counts = sizes.hidden, experts(c)
     width, stem = c.integer("intermediate_size"), "layers.{}.feed_forward"
     step = c.integer("interleave_moe_layer_step")
     listed = c.integers("moe_layers") if c.has("moe_layers") else range(step - 1, layers, step)
@@ -349,28 +267,6 @@ def _rotary_layers(c: Config, layers: int) -> list[bool]:
     if len(flags) < layers:
         raise c.wrong("no_rope_layers", flags, f"a list of {layers} layers")
     return [bool(flag) for flag in flags[:layers]]
-
-
-def step(c: Config, _options: Options) -> Model:
-    """Step 3.5 and 3.7 Flash: windows in 3 of 4 layers, a shared expert, dense layers first."""
-    sizes, layers = attention(c), c.layers()
-    windows = window_types(c, layers)
-    counts = experts(c, "num_experts")
-    shared = c.integer("share_expert_dim") * c.integer("n_shared_experts")
-    moe = moe_ffn(sizes.hidden, c.integer("moe_intermediate_size"), *counts, stem="layers.{}.moe")
-    moe += dense_ffn(sizes.hidden, shared, role="shared_expert", stem="layers.{}.share_expert")
-    ffn = {True: moe, False: dense_ffn(sizes.hidden, c.integer("intermediate_size"))}
-    window = c.integer("sliding_window")
-    kinds = {
-        (windowed, mixture): pre_norms(sizes.hidden)
-        + gqa(*sizes, qk_norm="head", window=window if windowed else None)
-        + ffn[mixture]
-        for windowed in (True, False)
-        for mixture in (True, False)
-    }
-    c.ignore("num_nextn_predict_layers", "use_moe_router_bias", "moe_router_scaling_factor")
-    stack = [kinds[kind] for kind in zip(windows, sparse_after(c, layers), strict=True)]
-    return assemble(c, stack, sizes, experts=counts)
 
 
 def nemotron_nas(c: Config, _options: Options) -> Model:
@@ -414,9 +310,44 @@ def _nas_width(block: Config, hidden: int) -> int:
     return -(-int(2 * multiple * hidden / 3) // 256) * 256  # rounded up to a multiple of 256, as its class does
 
 
-def experts(c: Config, key: str) -> tuple[int, int]:
-    """Count of routed experts, and of those that a token uses."""
-    count, per_token = c.integer(key, high=2**16), c.integer("num_experts_per_tok", high=2**16)
-    if per_token > count:
-        raise c.wrong("num_experts_per_tok", per_token, f"at most {key} {count}")
-    return count, per_token
+def deci(c: Config, _options: Options) -> Model:
+    """DeciLM: Llama's shape with KV heads of its own in each layer."""
+    hidden, heads, layers = c.integer("hidden_size"), c.integer("num_attention_heads"), c.layers()
+    kv_heads = c.integers("num_key_value_heads_per_layer", low=1)
+    if len(kv_heads) != layers or hidden % heads or any(heads % count for count in kv_heads):
+        raise c.wrong("num_key_value_heads_per_layer", kv_heads, f"{layers} divisors of {heads} heads")
+    ffn = dense_ffn(hidden, c.integer("intermediate_size"))
+    kinds = {count: pre_norms(hidden) + gqa(hidden, heads, count, hidden // heads) + ffn for count in set(kv_heads)}
+    c.ignore("num_key_value_heads")
+    return assemble(c, [kinds[count] for count in kv_heads], Attention(hidden, heads, min(kv_heads), hidden // heads))
+
+
+def mimo_v2(c: Config, _options: Options) -> Model:
+    """MiMo-V2-Flash: narrow values; window layers have heads of their own and a sink for each."""
+    hidden, layers = c.integer("hidden_size"), c.layers()
+    bias = c.flag("attention_bias")
+    sides = {}
+    for windowed, front in ((False, ""), (True, "swa_")):
+        heads, kv_heads = c.integer(f"{front}num_attention_heads"), c.integer(f"{front}num_key_value_heads")
+        head_dim, value_dim = c.integer(f"{front}head_dim"), c.integer(f"{front}v_head_dim")
+        if heads % kv_heads:
+            raise c.wrong(f"{front}num_key_value_heads", kv_heads, f"a divisor of {heads} heads")
+        window = c.integer("sliding_window") if windowed else None
+        sides[windowed] = gqa(hidden, heads, kv_heads, head_dim, value_dim=value_dim, bias=bias, window=window)
+        if c.flag("add_swa_attention_sink_bias" if windowed else "add_full_attention_sink_bias"):
+            sinks = vector("layers.{}.self_attn.attention_sink_bias", "attention", heads, shard="tp")
+            sides[windowed] += Layer((sinks,))
+    pattern = c.integers("hybrid_layer_pattern", high=1)
+    if len(pattern) != layers:
+        raise c.wrong("hybrid_layer_pattern", pattern, f"a list of {layers} layers")
+    counts = experts(c)
+    ffn = {
+        True: mixture(c, hidden, counts, {"shared": "count"}),
+        False: dense_ffn(hidden, c.integer("intermediate_size")),
+    }
+    kinds = {(a, b): pre_norms(hidden) + sides[a] + ffn[b] for a in sides for b in ffn}
+    c.ignore("sliding_window_size", "attention_chunk_size", "attention_value_scale", "swa_rope_theta")
+    kv_heads = min(c.integer("num_key_value_heads"), c.integer("swa_num_key_value_heads"))
+    sizes = Attention(hidden, c.integer("num_attention_heads"), kv_heads, c.integer("head_dim"))
+    stack = [kinds[bool(flag), mixed] for flag, mixed in zip(pattern, sparse_after(c, layers), strict=True)]
+    return assemble(c, stack, sizes, experts=counts)

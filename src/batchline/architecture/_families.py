@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import functools
+import re
 import tomllib
 from dataclasses import dataclass, field
-from importlib import resources
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from batchline.architecture import _decoders as decoders
@@ -19,26 +20,18 @@ if TYPE_CHECKING:
     from batchline.architecture._config import Config
     from batchline.architecture._shapes import Model
 
-__all__ = ["BUILDERS", "Family", "families"]
+__all__ = ["BUILDERS", "Family", "family", "family_names"]
 
 BUILDERS: Mapping[str, Callable[[Config, Mapping[str, Any]], Model]] = {
     builder.__name__: builder
     for builder in (
-        decoders.bloom,
-        decoders.cohere,
-        decoders.dense,
+        decoders.deci,
+        decoders.decoder,
         decoders.falcon,
-        decoders.gemma,
-        decoders.glm4_moe,
-        decoders.gpt2,
         decoders.gpt_oss,
         decoders.llama4,
-        decoders.minimax_m2,
-        decoders.mixtral,
+        decoders.mimo_v2,
         decoders.nemotron_nas,
-        decoders.olmo,
-        decoders.qwen_moe,
-        decoders.step,
         gemma.gemma3n,
         gemma.gemma4,
         hybrids.jamba,
@@ -68,6 +61,8 @@ class Family:
         Other spellings of a key.
     options : mapping
         What the builder needs to know and no key says.
+    fixed : mapping
+        Keys that have one value in this family; another one is refused.
     source : str
         Where the defaults and the shape are written down.
     """
@@ -76,11 +71,28 @@ class Family:
     defaults: Mapping[str, Any] = field(default_factory=dict)
     names: Mapping[str, list[str]] = field(default_factory=dict)
     options: Mapping[str, Any] = field(default_factory=dict)
+    fixed: Mapping[str, Any] = field(default_factory=dict)
     source: str = ""
 
 
+_TABLE = re.compile(r"^\[([\w-]+)\]$", re.MULTILINE)
+
+
 @functools.cache
-def families() -> dict[str, Family]:
+def _tables() -> dict[str, str]:
+    """Text of each family's table; TOML is slow to parse, and one run needs one family."""
+    text = (Path(__file__).parents[1] / "data" / "families.toml").read_text(encoding="utf-8")
+    pieces = _TABLE.split(text)[1:]
+    return dict(zip(pieces[::2], pieces[1::2], strict=True))
+
+
+@functools.cache
+def family_names() -> tuple[str, ...]:
     """All families, by `model_type`."""
-    text = resources.files("batchline").joinpath("data", "families.toml").read_text(encoding="utf-8")
-    return {name: Family(**table) for name, table in tomllib.loads(text).items()}
+    return tuple(_tables())
+
+
+@functools.cache
+def family(model_type: str) -> Family:
+    """The family of a `model_type` that is known."""
+    return Family(**tomllib.loads(f"[{model_type}]\n{_tables()[model_type]}")[model_type])

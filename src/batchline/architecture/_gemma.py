@@ -77,7 +77,7 @@ def gemma4(c: Config, _options: Options) -> Model:
     double = c.flag("use_double_wide_mlp")
     body, counts = norms(hidden, *_NORMS), (0, 0)
     if c.flag("enable_moe_block"):
-        counts = experts(c, "num_experts")
+        counts = experts(c)
         body += _gemma4_mixture(c, hidden, counts)
     c.ignore("num_experts", "num_experts_per_tok", "moe_intermediate_size", "expert_intermediate_size")
     if own:

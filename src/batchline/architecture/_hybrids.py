@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from batchline.architecture._config import MAX_LAYERS
-from batchline.architecture._decoders import experts, qwen_mixture, qwen_sparse
+from batchline.architecture._decoders import experts, mixture, sparse_steps
 from batchline.architecture._latent import latent_attention
 from batchline.architecture._layers import (
     delta_attention,
@@ -64,8 +64,8 @@ def qwen_delta(c: Config, options: Options) -> Model:
     }
     ffn, counts, sparse = {}, (0, 0), [False] * layers
     if options.get("moe"):
-        counts, sparse = experts(c, "num_experts"), qwen_sparse(c, layers)
-        ffn[True] = qwen_mixture(c, sizes.hidden, counts, shared=True)
+        counts, sparse = experts(c), sparse_steps(c, layers)
+        ffn[True] = mixture(c, sizes.hidden, counts, options)
     if not all(sparse):
         ffn[False] = dense_ffn(sizes.hidden, c.integer("intermediate_size"))
     c.ignore("intermediate_size", "decoder_sparse_step", "mlp_only_layers", "sliding_window", "use_sliding_window")
@@ -77,7 +77,7 @@ def qwen_delta(c: Config, options: Options) -> Model:
 def jamba(c: Config, _options: Options) -> Model:
     """Jamba: attention in 1 of 8 layers, Mamba in the others; a mixture of experts in every second."""
     sizes, layers = attention(c), c.layers()
-    hidden, counts = sizes.hidden, experts(c, "num_experts")
+    hidden, counts = sizes.hidden, experts(c)
     attends = _periodic(c, layers, "attn_layer_period", "attn_layer_offset")
     sparse = _periodic(c, layers, "expert_layer_period", "expert_layer_offset")
     rank = c.value("mamba_dt_rank")
@@ -111,7 +111,14 @@ def _periodic(c: Config, layers: int, period: str, offset: str) -> list[bool]:
     return [index % every == first % every for index in range(layers)]
 
 
-_LETTERS = {"mamba": "M", "attention": "*", "moe": "E", "mlp": "-"}
+_LETTERS = {
+    "mamba": "M",
+    "linear_attention": "M",
+    "attention": "*",
+    "full_attention": "*",
+    "moe": "E",
+    "mlp": "-",
+}
 
 
 def _pattern(c: Config) -> str:
@@ -159,7 +166,7 @@ def nemotron_h(c: Config, _options: Options) -> Model:
     if "-" in pattern:
         kinds["-"] = dense_ffn(hidden, c.integer("intermediate_size"), gated=False, bias=bias, stem=stem)
     if "E" in pattern:
-        counts = experts(c, "n_routed_experts")
+        counts = experts(c)
         kinds["E"] = _nemotron_mixture(c, hidden, counts, stem)
     c.ignore(
         "attention_bias", "chunk_size", "expand", "intermediate_size", "mamba_proj_bias", "mlp_bias",
@@ -191,14 +198,14 @@ def _nemotron_mixture(c: Config, hidden: int, counts: tuple[int, int], stem: str
                 Weight(f"{stem}.fc2_latent_proj", "ffn", hidden, latent, shard="all"),
             )
         )
-    shared = c.integer("moe_shared_expert_intermediate_size") * c.integer("n_shared_experts")
+    shared = c.integer("moe_shared_expert_intermediate_size") * c.integer("num_shared_experts")
     return layer + dense_ffn(hidden, shared, gated=False, role="shared_expert", stem=f"{stem}.shared_experts")
 
 
 def minimax_m1(c: Config, _options: Options) -> Model:
     """MiniMax-M1 and Text-01: lightning attention in 7 of 8 layers, a mixture of experts in all."""
     sizes, layers = attention(c), c.layers()
-    hidden, counts = sizes.hidden, experts(c, "num_local_experts")
+    hidden, counts = sizes.hidden, experts(c)
     full = c.integers("attn_type_list", high=1)
     if len(full) != layers:
         raise c.wrong("attn_type_list", full, f"a list of {layers} layers")
@@ -238,7 +245,7 @@ def kimi_linear(c: Config, _options: Options) -> Model:
     }
     linear.ignore("gate_lower_bound", "use_full_rank_gate")
     linear.refuse_unread()
-    hidden, counts = sizes.hidden, experts(c, "num_experts")
+    hidden, counts = sizes.hidden, experts(c)
     ffn = {True: _kimi_mixture(c, hidden, counts), False: dense_ffn(hidden, c.integer("intermediate_size"))}
     c.ignore("num_nextn_predict_layers", "mla_use_nope", "moe_renormalize", "use_grouped_topk", "num_expert_group")
     c.ignore("activation_situ_beta", "activation_situ_linear_beta", "latent_moe_use_norm", "attn_res_block_size")

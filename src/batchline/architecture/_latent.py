@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from batchline.architecture._decoders import experts
+from batchline.architecture._decoders import experts, mixture
 from batchline.architecture._layers import dense_ffn, gqa, indexer, mla, moe_ffn, norms, vector
 from batchline.architecture._records import Cache, Layer, Weight
 from batchline.architecture._shapes import Attention, Model, assemble, attention, layer_types, pre_norms, sparse_after
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from batchline.architecture._config import Config
     from batchline.architecture._shapes import Options
 
-__all__ = ["deepseek", "deepseek_v4", "latent_attention", "minimax_m3", "shared_mixture"]
+__all__ = ["deepseek", "deepseek_v4", "latent_attention", "minimax_m3"]
 
 
 def latent_attention(c: Config, *, read_limit: int | None = None, output_gate: bool = False) -> tuple[Attention, Layer]:
@@ -36,29 +36,20 @@ def latent_attention(c: Config, *, read_limit: int | None = None, output_gate: b
     return Attention(hidden, heads, 1, nope + rope), layer
 
 
-def shared_mixture(c: Config, hidden: int, counts: tuple[int, int]) -> Layer:
-    """Routed experts, and shared ones merged into one block."""
-    width, shared = c.integer("moe_intermediate_size"), c.nullable("n_shared_experts") or 0
-    moe = moe_ffn(hidden, width, *counts)
-    if shared:
-        moe += dense_ffn(hidden, width * shared, role="shared_expert", stem="layers.{}.mlp.shared_experts")
-    return moe
-
-
 def deepseek(c: Config, options: Options) -> Model:
     """DeepSeek-V2, V3, V3.2, R1, Kimi-K2 and GLM-5: latent attention, with an index in front of it from V3.2 on."""
     layers = c.layers()
     indexed = _indexed_layers(c, layers) if options.get("index") else []
     sizes, body = latent_attention(c, read_limit=c.integer("index_topk") if indexed else None)
-    hidden, counts = sizes.hidden, experts(c, "n_routed_experts")
-    ffn = {True: shared_mixture(c, hidden, counts)}
+    hidden, counts = sizes.hidden, experts(c)
+    ffn = {True: mixture(c, hidden, counts, {"shared": "count"})}
     sparse = sparse_after(c, layers)
     if not all(sparse):
         ffn[False] = dense_ffn(hidden, c.integer("intermediate_size"))
     c.ignore("intermediate_size", "num_nextn_predict_layers")
     mixers = {False: pre_norms(hidden) + body}
     if indexed:
-        c.ignore("num_experts", "index_share_for_mtp_iteration", "index_skip_topk_offset", "index_topk_freq")
+        c.ignore("index_share_for_mtp_iteration", "index_skip_topk_offset", "index_topk_freq")
         c.ignore("index_topk_pattern", "layer_types")
         mixers[True] = mixers[False] + indexer(
             hidden, c.integer("q_lora_rank"), c.integer("index_n_heads"), c.integer("index_head_dim")
@@ -86,7 +77,7 @@ def deepseek_v4(c: Config, _options: Options) -> Model:
     if c.integer("num_key_value_heads") != 1:
         raise c.wrong("num_key_value_heads", c.value("num_key_value_heads"), "1, the only one known of this family")
     sizes = Attention(hidden, heads, 1, c.integer("head_dim"))
-    streams, counts = c.integer("hc_mult", high=64), experts(c, "n_routed_experts")
+    streams, counts = c.integer("hc_mult", high=64), experts(c)
     ratios = c.integers("compress_ratios")
     if len(ratios) < layers:
         raise c.wrong("compress_ratios", ratios, f"a list of {layers} layers")
@@ -99,7 +90,7 @@ def deepseek_v4(c: Config, _options: Options) -> Model:
             vector(f"layers.{{}}.hc_{part}", "other", hyper * streams * hidden + hyper + 3) for part in ("attn", "ffn")
         )
     )
-    width, shared = c.integer("moe_intermediate_size"), c.integer("n_shared_experts")
+    width, shared = c.integer("moe_intermediate_size"), c.integer("num_shared_experts")
     stem = "layers.{}.ffn"
     ffn = moe_ffn(hidden, width, *counts, stem=stem, names=("w1", "w3", "w2"))
     ffn += dense_ffn(
@@ -172,7 +163,7 @@ def _compressor(stem: str, role: str, hidden: int, width: int, ratio: int, dim: 
 def minimax_m3(c: Config, options: Options) -> Model:
     """MiniMax-M3: grouped-query attention that reads 16 blocks of 128 tokens, chosen by an index of small keys."""
     sizes, layers = attention(c), c.layers()
-    hidden, counts = sizes.hidden, experts(c, "num_local_experts")
+    hidden, counts = sizes.hidden, experts(c)
     sparse = c.section("sparse_attention_config")
     heads, dim = sparse.integer("sparse_num_index_heads"), sparse.integer("sparse_index_dim")
     limit = sparse.integer("sparse_topk_blocks") * sparse.integer("sparse_block_size")
@@ -199,7 +190,7 @@ def minimax_m3(c: Config, options: Options) -> Model:
         (Cache("index", keys * dim, decode_flops=2 * heads * dim, prefill_flops=2 * heads * dim, heads=keys),),
     )
     names, moe_stem = ("w1", "w3", "w2"), "layers.{}.block_sparse_moe"
-    shared = c.integer("shared_intermediate_size") * c.integer("n_shared_experts")
+    shared = c.integer("shared_intermediate_size") * c.integer("num_shared_experts")
     width = c.integer("moe_intermediate_size")
     ffn = {
         True: moe_ffn(hidden, width, *counts, stem=moe_stem, names=names)

@@ -156,6 +156,8 @@ def window_types(c: Config, layers: int) -> list[bool]:
         c.ignore("sliding_window_pattern", "_sliding_window_pattern", "global_attn_every_n_layers")
         return [kind == "sliding_attention" for kind in layer_types(c, layers, ("sliding_attention", "full_attention"))]
     pattern = c.value("sliding_window_pattern")
+    if pattern is None:  # null: no layer has a window
+        return [False] * layers
     if isinstance(pattern, str):  # "LLLG": local layers, then a global one
         if not pattern or set(pattern) - {"L", "G"}:
             raise c.wrong("sliding_window_pattern", pattern, "a number or letters L and G")
@@ -165,14 +167,16 @@ def window_types(c: Config, layers: int) -> list[bool]:
 
 
 def window_of_each(c: Config, layers: int) -> list[int | None]:
-    """Window of each layer, or None: by `layer_types`, or one for all (from `max_window_layers` on, where known)."""
-    if c.has("layer_types"):
+    """Window of each layer, or None: by a pattern, or one for all (from `max_window_layers` on, where known)."""
+    c.ignore("use_sliding_window", "max_window_layers")
+    if c.has("layer_types") or c.expects("sliding_window_pattern"):
         mixed = window_types(c, layers)
-        c.ignore("use_sliding_window", "max_window_layers")
+        c.ignore("sliding_window")
         return [c.integer("sliding_window") if windowed else None for windowed in mixed]
-    c.ignore("max_window_layers")
+    if not c.expects("sliding_window"):
+        return [None] * layers
     window = c.nullable("sliding_window") or None
-    if not c.flag("use_sliding_window"):
+    if c.expects("use_sliding_window") and not c.flag("use_sliding_window"):
         window = None
     first = c.integer("max_window_layers", low=0) if window and c.expects("max_window_layers") else 0
     return [window if index >= first else None for index in range(layers)]
