@@ -338,6 +338,16 @@ def test_served_in_another_format():
         llama.weight_bytes("fp7")
 
 
+# File sizes of Llama-3.1-8B in the table of llama.cpp's tools/quantize/README.md [GiB], 2025.
+GGUF_GIB = {"q4_k_s": 4.36, "q4_k_m": 4.58, "q5_k_s": 5.21, "q5_k_m": 5.33, "q6_k": 6.14, "q8_0": 7.95}
+
+
+@pytest.mark.parametrize(("name", "gib"), GGUF_GIB.items())
+def test_gguf_file_sizes(name, gib):
+    # the files hold 7 MB of tokens and norms in float32 besides
+    assert Architecture.load("llama-3.1-8b").weight_bytes(name) / 2**30 == pytest.approx(gib, abs=0.012)
+
+
 # --- names and files -----------------------------------------------------------------------------------------------
 
 

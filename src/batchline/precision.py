@@ -18,7 +18,17 @@ from pathlib import Path
 
 from batchline.errors import InputError, UnknownNameError
 
-__all__ = ["KvFormat", "NumberFormat", "kv_bytes_per_element", "kv_names", "load", "load_kv", "names"]
+__all__ = [
+    "GgufRecipe",
+    "KvFormat",
+    "NumberFormat",
+    "gguf_recipe",
+    "kv_bytes_per_element",
+    "kv_names",
+    "load",
+    "load_kv",
+    "names",
+]
 
 _GROUPED = re.compile(r"(?P<base>[a-z0-9_]+)-g(?P<group>\d+)")
 _BLOCKED = re.compile(r"fp8-block-(?P<rows>\d+)x(?P<columns>\d+)")
@@ -160,6 +170,72 @@ class KvFormat:
         return (latent + rotary) * self.bytes_per_element
 
 
+@dataclass(frozen=True)
+class GgufRecipe:
+    """A GGUF file type that mixes formats, like "q4_k_m": most in one, some matrices of some layers in a wider one.
+
+    Parameters
+    ----------
+    name : str
+        As file names have it.
+    default, head : str
+        Formats of most matrices, and of the head (of a tied embedding).
+    value, down : str
+        Wider formats of the value projection and of the last matrix of the feed-forward block.
+    value_layers, down_layers : str
+        Which layers have them: "all", "first4", "eighth" (the first eighth) or "more" (the first and last eighth, and
+        every third between).
+    source, date : str
+        Where the rule is written down.
+
+    Examples
+    --------
+    >>> recipe = gguf_recipe("q4_k_m")
+    >>> recipe.mixed(recipe.value, recipe.value_layers, 32).bits_per_weight
+    5.53125
+    """
+
+    name: str
+    default: str
+    head: str
+    value: str
+    value_layers: str
+    down: str
+    down_layers: str
+    source: str = ""
+    date: str = ""
+
+    def mixed(self, wide: str, rule: str, layers: int) -> NumberFormat:
+        """Mean format of a matrix that some layers keep wider.
+
+        Parameters
+        ----------
+        wide : str
+            Format in the layers that the rule chooses.
+        rule : str
+            "all", "first4", "eighth" or "more".
+        layers : int
+            Layers of the model [layer].
+
+        Returns
+        -------
+        NumberFormat
+            With the mean bits per weight.
+        """
+        eighth = layers // 8
+        chosen = {
+            "all": layers,
+            "first4": min(4, layers),
+            "eighth": eighth,
+            "more": sum(
+                index < eighth or index >= 7 * layers // 8 or (index - eighth) % 3 == 2 for index in range(layers)
+            ),
+        }[rule]
+        share = chosen / layers
+        bits = share * load(wide).bits_per_weight + (1 - share) * load(self.default).bits_per_weight
+        return NumberFormat(self.name, bits, scope="all", source=self.source, date=self.date)
+
+
 def load(name: str) -> NumberFormat:
     """Find a number format.
 
@@ -294,6 +370,32 @@ def kv_bytes_per_element(name: str) -> float:
             "It takes 656 bytes per token and layer of DeepSeek-V3.2.",
         )
     return kv_format.bytes_per_element
+
+
+def gguf_recipe(name: str) -> GgufRecipe | None:
+    """Find a GGUF file type that mixes formats.
+
+    Parameters
+    ----------
+    name : str
+        Like "Q4_K_M".
+
+    Returns
+    -------
+    GgufRecipe or None
+        None for a format that does not mix.
+
+    Examples
+    --------
+    >>> gguf_recipe("Q5_K_M").default, gguf_recipe("q8_0")
+    ('q5_k', None)
+    """
+    return _gguf_recipes().get(str(name).strip().casefold())
+
+
+@functools.cache
+def _gguf_recipes() -> dict[str, GgufRecipe]:
+    return {row["name"]: GgufRecipe(**row) for row in _rows("gguf_recipes.csv")}
 
 
 def _blocks(weights: int, block: int) -> int:

@@ -42,6 +42,7 @@ if TYPE_CHECKING:
 __all__ = ["Architecture", "Cache", "HeaderBytes", "Weight", "catalogue", "names"]
 
 _LOOK_UPS = ("position", "layer_embedding")
+_OUTSIDE = ("embedding", "layer_embedding", "head", "position")
 _WRAPPERS = ("text_config", "language_config", "llm_config")
 
 
@@ -424,7 +425,7 @@ Add it to the config.json.
         ----------
         weights : str or None
             Number format to convert the linear layers to; None is the checkpoint's own. Embedding, head, router and
-            norms stay as they are, but GGUF formats convert embedding and head as well.
+            norms stay as they are, but GGUF formats convert embedding and head as well ("q4_k_m" and the like mix).
 
         Returns
         -------
@@ -436,7 +437,7 @@ Add it to the config.json.
         >>> Architecture.load("llama-3.1-8b").weight_bytes() == 2 * 8030261248
         True
         """
-        if weights is None and self.header_bytes:
+        if self.header_bytes and (weights is None or self._keeps(weights)):
             return self.header_bytes.total
         return _whole(sum(weight.bytes_in(self.format_of(weight, weights)) for weight in self.weights))
 
@@ -460,7 +461,7 @@ Add it to the config.json.
         >>> round(shared / 1e9, 2), round(routed / 1e9, 2)
         (3.1, 60.99)
         """
-        if weights is None and self.header_bytes:
+        if self.header_bytes and (weights is None or self._keeps(weights)):
             tied = self.header_bytes.embedding if self.tied_embeddings else 0
             return float(self.header_bytes.shared + tied), float(self.header_bytes.routed)
         shared = routed = 0.0
@@ -525,14 +526,31 @@ Add it to the config.json.
         """
         if weights is None:
             return precision.load(weight.number_format)
+        if recipe := precision.gguf_recipe(weights):
+            return self._in_gguf(weight, recipe)
         wanted = precision.load(weights)
-        if self.weight_format == wanted.name or self.weight_format.startswith(f"{wanted.name}-"):
+        if self._keeps(wanted.name):
             return precision.load(weight.number_format)
         if not weight.linear:
             return precision.load(self.plain)
-        if wanted.scope == "linear" and weight.role in {"embedding", "head", "position"}:
+        if wanted.scope == "linear" and weight.role in _OUTSIDE:
             return precision.load(self.plain)
         return wanted
+
+    def _keeps(self, wanted: str) -> bool:
+        """Whether the checkpoint is already of a kind of format."""
+        return self.weight_format == wanted or self.weight_format.startswith(f"{wanted}-")
+
+    def _in_gguf(self, weight: Weight, recipe: precision.GgufRecipe) -> precision.NumberFormat:
+        if not weight.linear:
+            return precision.load(self.plain)
+        if weight.role == "head" or (weight.role == "embedding" and self.tied_embeddings):
+            return precision.load(recipe.head)
+        if weight.module.endswith("v_proj"):
+            return recipe.mixed(recipe.value, recipe.value_layers, self.layers)
+        if weight.module.endswith(("down_proj", ".w2")):
+            return recipe.mixed(recipe.down, recipe.down_layers, self.layers)
+        return precision.load(recipe.default)
 
 
 def names() -> list[str]:
