@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from batchline.roofline import Floats
     from batchline.space import Space
 
-__all__ = ["BASES", "Candidate", "Nearest", "Plan", "Question", "plan"]
+__all__ = ["BASES", "Candidate", "Nearest", "Plan", "Question", "cheapest", "load_question", "plan"]
 
 BASES = ("rental", "contract", "neocloud", "hyperscaler")
 """What a device costs: rented on demand, by contract of years, or owned by a small or a large cloud."""
@@ -51,6 +51,7 @@ BUDGETS = (2048, 4096, 8192, 16384)
 ENGINES = ("vllm", "sglang", "trtllm")
 _MORE = (1.0, 1.25, 1.5, 2.0, 3.0, 4.0)  # replicas over the fewest: dearer and faster
 _SHOWN = 3
+_TABLES = ("available", "prices", "slower")
 _ROUNDS = 40
 _ALIKE = 0.02  # times that differ by less are not worth a place on the front: predictions miss by more
 
@@ -90,6 +91,8 @@ class Question:
         Devices that there are of an accelerator; those not named have no limit [device].
     prices : mapping of str to float
         Prices of one's own, by name [USD/h].
+    slower : mapping of str to float
+        Times over the predicted ones on an accelerator, by name, as one has measured them oneself [-].
     basis : str
         Which catalogue price counts where none is given: one of `BASES`.
     weights, kv, engines : tuple of str
@@ -123,6 +126,7 @@ class Question:
     accelerators: tuple[str, ...] = ()
     available: Mapping[str, int] = field(default_factory=dict, hash=False)
     prices: Mapping[str, float] = field(default_factory=dict, hash=False)
+    slower: Mapping[str, float] = field(default_factory=dict, hash=False)
     basis: str = "rental"
     weights: tuple[str, ...] = ()
     kv: tuple[str, ...] = ()
@@ -153,6 +157,9 @@ class Question:
             raise InputError(
                 f"A confidence lies from 0.5 to 1, got {self.confidence:g}.", "", "Write --confidence 0.9."
             )
+        for name, factor in self.slower.items():
+            if not factor > 0:
+                raise InputError(f"slower {name} = {factor}: a ratio of times is more than 0.")
         if not self.budgets or min(self.budgets) < 1 or self.max_batch < 1 or self.max_devices < 1:
             raise InputError("Budgets, the largest batch and the most devices are 1 or more.")
         _ = self.promises  # refuses what cannot be read
@@ -185,7 +192,7 @@ class Question:
         for entry in dataclasses.fields(self):
             value = getattr(self, entry.name)
             default = entry.default if entry.default is not dataclasses.MISSING else None
-            if entry.name in ("available", "prices"):
+            if entry.name in _TABLES:
                 default = {}
             if value != default:
                 found[entry.name] = dict(value) if isinstance(value, dict) else value
@@ -553,6 +560,32 @@ def plan(model: str | Question, priors: Prior | None = None, **options: Any) -> 
     return _Search.of(question, priors or prior.load()).run(started)
 
 
+def cheapest(question: Question, priors: Prior | None = None) -> Candidate | None:
+    """Find the winner alone: what `plan` finds, in a fraction of the time.
+
+    Parameters
+    ----------
+    question : Question
+        What is asked.
+    priors : Prior, optional
+        Coefficients and intervals; by default those that the package ships.
+
+    Returns
+    -------
+    Candidate or None
+        The cheapest deployment; None when none keeps the promises.
+
+    Examples
+    --------
+    >>> asked = Question(model="llama-3.1-8b", isl=1024, osl=256, rate=5, tpot="p95:30ms", accelerators=("l40s",))
+    >>> cheapest(asked) == plan(asked).best
+    True
+    """
+    search = _Search.of(question, priors or prior.load())
+    first = search.settle(brief=True)
+    return search.candidates(first)[first[0]] if first else None
+
+
 class _Search:
     """One question, its space and its answer."""
 
@@ -572,6 +605,8 @@ class _Search:
         self.load = question.users if question.users is not None else question.rate
         have = {_resolve(name): float(number) for name, number in question.available.items()}
         limits = np.array([have.get(device.name, np.inf) for device in space.accelerators])
+        measured = {_resolve(name): factor for name, factor in question.slower.items()}
+        self.slower = np.array([measured.get(device.name, 1.0) for device in space.accelerators])
         size, shape = len(rows), (len(rows), len(_MORE))
         self.there = limits[self.rows.accelerator] if size else np.zeros(0)
         self.exact, self.keeps, self.lacking = (np.zeros(size, dtype=bool) for _ in range(3))
@@ -604,7 +639,7 @@ class _Search:
     def server(self, index: NDArray[np.intp], *, sure: bool = True) -> Server:
         """Replicas of some rows; `sure` slows them as far as the asked confidence wants."""
         q, rows = self.question, self.rows.take(index)
-        slower = self._factor("tpot", rows) if sure else 1.0
+        slower = self.slower[rows.accelerator] * (self._factor("tpot", rows) if sure else 1.0)
         return Server(
             ideal=rows.ideal,
             coefficients=rows.coefficients,
@@ -648,20 +683,32 @@ class _Search:
 
     # -- the search ----------------------------------------------------------------------------------------------------
 
-    def run(self, started: float) -> Plan:
+    def settle(self, *, brief: bool = False) -> list[tuple[int, int]]:
+        """Cheapest rows, once nothing that leads by cost or on the front is flattered; `brief` looks at cost alone.
+
+        An exact count of memory only takes away, so a row that an exactly counted one beats stays beaten.
+        """
         everything = np.arange(len(self.budget))
         if len(everything) == 0:
-            return self._plan([], [], {}, None, started)
+            return []
         self.carry(everything)
         self._refuse(everything)
         if not self.keeps.any():
-            return self._plan([], [], {}, self._nearest(everything), started)
-        self._points(np.flatnonzero(self.keeps))
-        cheapest = self._settle()
+            return []
+        more = _MORE[:1] if brief or self.load is None else _MORE
+        self._points(np.flatnonzero(self.keeps), more)
+        for lead in (self._first,) if brief else (self._leaders, self._front):
+            for _ in range(_ROUNDS):
+                if not self._count_exactly(np.unique([row for row, _ in lead()]), more):
+                    break
+        return self._first() if brief else self._cheapest()
+
+    def run(self, started: float) -> Plan:
+        cheapest = self.settle()
         if not cheapest:
-            return self._plan([], [], {}, self._nearest(everything), started)
+            return self._plan([], [], {}, self._nearest(np.arange(len(self.budget))), started)
         front, best_of = self._front(), self._best_of()
-        told = self._candidates(list(dict.fromkeys([*cheapest, *front, *best_of.values()])))
+        told = self.candidates(list(dict.fromkeys([*cheapest, *front, *best_of.values()])))
         return self._plan(
             [told[pair] for pair in cheapest],
             [told[pair] for pair in front],
@@ -684,14 +731,14 @@ class _Search:
         }
         self.refused |= {reason: n for reason, n in counts.items() if n}
 
-    def _points(self, rows: NDArray[np.intp]) -> None:
+    def _points(self, rows: NDArray[np.intp], more: tuple[float, ...]) -> None:
         """Find what rows show at the stated load with the fewest replicas and with more."""
         q = self.question
         server = self.server(rows, sure=False)
         base, slots = self.replicas[rows], self.slots[rows]
         self.cost[rows] = np.inf
         before = np.zeros(len(rows))
-        for j, times in enumerate(_MORE if self.load is not None else _MORE[:1]):
+        for j, times in enumerate(more):
             copies = np.ceil(base * times)
             fresh = self.keeps[rows] & (copies > before) & (copies * self.rows.count[rows] <= self.there[rows])
             before = copies
@@ -706,7 +753,7 @@ class _Search:
             self.devices[rows, j] = copies * self.rows.count[rows]
             self.batch[rows, j], self.copies[rows, j] = batch, copies
 
-    def _count_exactly(self, rows: NDArray[np.intp]) -> bool:
+    def _count_exactly(self, rows: NDArray[np.intp], more: tuple[float, ...]) -> bool:
         """Count the memory of rows as their engines do, and find their load again; False when all were counted."""
         rows = rows[~self.exact[rows]]
         if len(rows) == 0:
@@ -714,7 +761,7 @@ class _Search:
         self.capacity[rows] = [self._engine_capacity(int(row)) for row in rows]
         self.exact[rows] = True
         self.carry(rows)
-        self._points(rows)
+        self._points(rows, more)
         return True
 
     def _engine_capacity(self, row: int) -> float:
@@ -744,17 +791,6 @@ class _Search:
             return 0.0
         return float(min(self.capacity[row], made.capacity_batch(q.context)))
 
-    def _settle(self) -> list[tuple[int, int]]:
-        """Cheapest rows, once nothing that leads by cost or on the front is flattered.
-
-        An exact count only takes away, so a row that an exactly counted one beats stays beaten.
-        """
-        for lead in (self._leaders, self._front):
-            for _ in range(_ROUNDS):
-                if not self._count_exactly(np.unique([row for row, _ in lead()])):
-                    break
-        return self._cheapest()
-
     def _leaders(self) -> list[tuple[int, int]]:
         return [*self._cheapest(), *self._best_of().values()]
 
@@ -768,6 +804,10 @@ class _Search:
             self.cost[rows, 0].round(9),
         )
         return rows[np.lexsort(keys)]
+
+    def _first(self) -> list[tuple[int, int]]:
+        """The cheapest row alone."""
+        return [(int(row), 0) for row in self._order(np.flatnonzero(np.isfinite(self.cost[:, 0])))[:1]]
 
     def _cheapest(self) -> list[tuple[int, int]]:
         """The cheapest row, and the next that differ from it in accelerator, formats or the size of a replica."""
@@ -826,7 +866,7 @@ class _Search:
 
     # -- what is told --------------------------------------------------------------------------------------------------
 
-    def _candidates(self, pairs: list[tuple[int, int]]) -> dict[tuple[int, int], Candidate]:
+    def candidates(self, pairs: list[tuple[int, int]]) -> dict[tuple[int, int], Candidate]:
         """Everything that is told of rows, each with one of its numbers of replicas."""
         rows, columns = (np.array(part, dtype=np.intp) for part in zip(*pairs, strict=True))
         q, space = self.question, self.rows
