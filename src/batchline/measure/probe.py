@@ -38,6 +38,7 @@ _ENOUGH: Final = 16  # with fewer a burst is sent again with a longer answer
 _LONGEST_ANSWER: Final = 4096
 _SPREAD: Final = 0.05  # beyond it bursts are repeated twice more
 _WARM_TOKENS: Final = 8
+_BUSY_CLIENT: Final = 0.8  # share of a core beyond which the client may hold tokens up
 _SKIPPED_LEVELS: Final = 3  # so many in a row that fail, and the server is taken for dead
 
 
@@ -274,13 +275,20 @@ class _Run:
         await self._burst(endpoint, served, prompts.Shape(min(16, shape.letters)), level.batch, _WARM_TOKENS)
         goal = self.repeats
         while len(bursts) < goal:
+            began = time.perf_counter(), time.process_time()
             steps, answers = await self._measured(endpoint, served, shape, level)
             if steps is None:
                 return
             bursts.append((steps, answers))
+            self._watch_client(level, *began)
             found = [one.t_step_s for one, _ in bursts]
             if len(bursts) == goal == self.repeats > 1 and pstdev(found) > _SPREAD * mean(found):
                 goal = self.repeats + 2
+
+    def _watch_client(self, level: _Level, began: float, used: float) -> None:
+        busy = (time.process_time() - used) / max(1e-9, time.perf_counter() - began)
+        if busy > _BUSY_CLIENT:
+            self._note(f"{level.label}: this client was busy {busy:.0%} of the time, so gaps may be its own")
 
     async def _shape(self, endpoint: Endpoint, served: Served, context: int) -> prompts.Shape:
         if context not in self._shapes:
