@@ -72,13 +72,13 @@ def simulated_md1(rate, service, n=200_000, seed=7):
 
 @pytest.mark.parametrize("use", [0.3, 0.6, 0.9])
 def test_prompt_wait_against_a_simulated_queue(use):
-    from batchline.goodput import _prompt_wait
+    from batchline.goodput import prompt_wait
 
     waits = simulated_md1(use / 0.1, 0.1)
-    assert _prompt_wait(use / 0.1, 0.1, 1.0, None) == pytest.approx(waits.mean(), rel=0.1)
+    assert prompt_wait(use / 0.1, 0.1, 1.0, None) == pytest.approx(waits.mean(), rel=0.1)
     for percentile in (90, 95, 99):
         exact = np.percentile(waits, percentile)
-        found = _prompt_wait(use / 0.1, 0.1, 1.0, percentile)
+        found = prompt_wait(use / 0.1, 0.1, 1.0, percentile)
         assert 0.9 * exact - 0.03 <= found <= 1.15 * exact + 0.06  # rather too long than too short
 
 

@@ -61,6 +61,7 @@ __all__ = [
     "goodput",
     "normal",
     "point",
+    "prompt_wait",
     "slot_wait",
 ]
 
@@ -226,8 +227,30 @@ def slot_wait(
     return _plain(np.where(stable, wait, np.inf))
 
 
-def _prompt_wait(rate: Floats, service_s: Floats, arrival_scv: Floats, percentile: float | None) -> Floats:
-    """Wait for the prompts before mine: the mean of M/D/1, or a percentile of its exponential tail."""
+def prompt_wait(rate: Floats, service_s: Floats, arrival_scv: Floats = 1.0, percentile: float | None = None) -> Floats:
+    """Wait for the prompts before mine: the mean of M/D/1, or a percentile of its exponential tail [3].
+
+    Parameters
+    ----------
+    rate : float or array
+        Prompts that arrive [1/s].
+    service_s : float or array
+        Time that one takes [s].
+    arrival_scv : float or array
+        Squared coefficient of variation of the gaps between arrivals [-].
+    percentile : float, optional
+        Percentile of the wait; None for the mean.
+
+    Returns
+    -------
+    float or array
+        Seconds [s]; infinite when arrivals outrun the server.
+
+    Examples
+    --------
+    >>> round(float(prompt_wait(8, 0.1)), 3), round(float(prompt_wait(8, 0.1, percentile=95)), 3)
+    (0.2, 0.693)
+    """
     mean = md1_wait(rate, service_s, arrival_scv=arrival_scv)
     if percentile is None:
         return mean
@@ -431,7 +454,7 @@ def point(
 
     def waits(percentile: float | None) -> tuple[Floats, Floats]:
         return (
-            _prompt_wait(rate / dp, busy, server.arrival_scv, percentile),
+            prompt_wait(rate / dp, busy, server.arrival_scv, percentile),
             slot_wait(
                 rank,
                 slots / dp,

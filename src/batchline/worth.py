@@ -1,0 +1,432 @@
+"""Is it worth it: a smaller number format, speculative decoding, prompts on machines of their own.
+
+Each answer is a gain against batch and context, or against a load, with the point named where it stops paying. A gain
+is the cost of a token before over the cost after: 1.5 is a third cheaper, below 1 it is dearer.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from batchline import goodput, prior, readings, serving
+from batchline.errors import InputError, MissingFactError
+from batchline.goodput import Server
+from batchline.step import decode_step
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from numpy.typing import NDArray
+
+    from batchline.deployment import Deployment
+    from batchline.goodput import Promise
+    from batchline.prior import Prior
+
+__all__ = ["Apart", "FormatGain", "SpeculationGain", "disaggregation", "format_gain", "speculation_gain"]
+
+_HALVINGS = 50
+
+
+@dataclass(frozen=True, kw_only=True)
+class FormatGain:
+    """What another number format brings, speed and capacity apart.
+
+    Parameters
+    ----------
+    batches, contexts : array
+        Where it was looked at [sequence, token].
+    gain : array
+        Step before over step after at the same batch: contexts x batches [-].
+    capacity_before, capacity_after : array
+        Sequences that fit, for each context [sequence].
+    full_gain : array
+        Cost per token before over after when each runs as many sequences as fit, for each context [-].
+    crossover_batch : tuple of (float or None)
+        For each context the batch from which on the format no longer makes a step shorter; None if it always does,
+        0 if it never does [sequence].
+    """
+
+    batches: NDArray[np.float64]
+    contexts: NDArray[np.float64]
+    gain: NDArray[np.float64]
+    capacity_before: NDArray[np.float64]
+    capacity_after: NDArray[np.float64]
+    full_gain: NDArray[np.float64]
+    crossover_batch: tuple[float | None, ...]
+
+    def sentences(self) -> list[str]:
+        """The answer in words, one sentence for each context."""
+        return [self._sentence(i) for i in range(len(self.contexts))]
+
+    def _sentence(self, i: int) -> str:
+        context, crossing = f"{self.contexts[i]:,.0f} tokens", self.crossover_batch[i]
+        first, last = self.gain[i, 0], self.gain[i, -1]
+        speed = f"a step is {first:.2f} times as fast at batch {self.batches[0]:,.0f}"
+        if crossing is None:
+            speed += f" and {last:.2f} times at {self.batches[-1]:,.0f}"
+        elif crossing == 0:
+            speed = "no step gets shorter"
+        else:
+            speed += f", no faster from batch {crossing:,.0f} on"
+        room = f"{self.capacity_after[i]:,.0f} sequences fit instead of {self.capacity_before[i]:,.0f}"
+        if not np.isfinite(self.full_gain[i]):
+            return f"At {context}: {speed}; {room}."
+        full = self.full_gain[i]
+        result = f"{full:.2f} times cheaper" if full >= 1 else f"{1 / full:.2f} times dearer"
+        return f"At {context}: {speed}; {room}; with as many as fit a token is {result}."
+
+
+def format_gain(
+    before: Deployment,
+    *,
+    weights: str | None = None,
+    kv: str | None = None,
+    batches: Sequence[float] = (1, 4, 16, 64, 256, 1024),
+    contexts: Sequence[float] = (1024, 8192, 65536),
+    priors: Prior | None = None,
+) -> FormatGain:
+    """Compare a deployment with the same one in other formats.
+
+    Parameters
+    ----------
+    before : Deployment
+        What is served now.
+    weights, kv : str, optional
+        Number formats to try; what is not named stays.
+    batches : sequence of float
+        Sequences decoded together [sequence].
+    contexts : sequence of float
+        Mean tokens of a sequence [token].
+    priors : Prior, optional
+        Coefficients; by default those that the package ships.
+
+    Returns
+    -------
+    FormatGain
+        Gain over batch and context, and where it crosses 1.
+
+    Raises
+    ------
+    InputError
+        No format is named.
+
+    Examples
+    --------
+    >>> from batchline.deployment import Deployment
+    >>> found = format_gain(Deployment.of("llama-3.1-70b", "4xh100"), weights="fp8", contexts=[4096])
+    >>> bool(found.gain[0, 0] > 1.2), bool(found.capacity_after[0] > found.capacity_before[0])
+    (True, True)
+    """
+    if weights is None and kv is None:
+        raise InputError("No other format is named.", "", "Give weights or kv, like weights='fp8'.")
+    after = dataclasses.replace(before, weights=weights or before.weights, kv=kv or before.kv)
+    coefficients = [(priors or prior.load()).coefficients(readings.case_of(one)) for one in (before, after)]
+    grid = np.asarray(batches, dtype=float)
+    lengths = np.asarray(contexts, dtype=float)
+
+    def steps(which: int, context: float, batch: Any) -> Any:
+        one = (before, after)[which]
+        return decode_step(readings.ideal_of(one, context), coefficients[which], batch).total
+
+    gain = np.array([steps(0, context, grid) / steps(1, context, grid) for context in lengths])
+    room = np.array([[float(one.capacity_batch(context)) for context in lengths] for one in (before, after)])
+    with np.errstate(divide="ignore", invalid="ignore"):
+        full = np.array(
+            [
+                (steps(0, context, room[0, i]) / room[0, i]) / (steps(1, context, room[1, i]) / room[1, i])
+                if min(room[:, i]) >= 1
+                else np.nan
+                for i, context in enumerate(lengths)
+            ]
+        )
+    crossings = tuple(
+        _crossing(lambda batch, c=context: steps(0, c, batch) / steps(1, c, batch)) for context in lengths
+    )
+    return FormatGain(
+        batches=grid,
+        contexts=lengths,
+        gain=gain,
+        capacity_before=room[0],
+        capacity_after=room[1],
+        full_gain=full,
+        crossover_batch=crossings,
+    )
+
+
+def _crossing(gain: Any, limit: float = 65536.0) -> float | None:
+    """Batch at which a gain that starts above 1 falls to it; None if it never does, 0 if it starts below."""
+    if gain(1.0) <= 1.0 + 1e-9:
+        return 0.0
+    if gain(limit) > 1.0 + 1e-9:
+        return None
+    low, high = 1.0, limit
+    for _ in range(_HALVINGS):
+        middle = math.sqrt(low * high)
+        low, high = (middle, high) if gain(middle) > 1.0 + 1e-9 else (low, middle)
+    return high
+
+
+@dataclass(frozen=True, kw_only=True)
+class SpeculationGain:
+    """What speculative decoding brings at a load.
+
+    Parameters
+    ----------
+    tokens_per_step : float
+        Tokens that a step yields [token].
+    break_even_batch : float
+        Batch up to which a token gets cheaper; infinite if it always does [sequence].
+    batch_without, batch_with : float
+        Sequences decoded together at the load [sequence].
+    tpot_without_s, tpot_with_s : float
+        Time per output token at the load [s]; infinite where the load cannot be carried.
+    most_without, most_with : float
+        Most requests that keep the promises [1/s].
+    """
+
+    tokens_per_step: float
+    break_even_batch: float
+    batch_without: float
+    batch_with: float
+    tpot_without_s: float
+    tpot_with_s: float
+    most_without: float
+    most_with: float
+
+    @property
+    def pays(self) -> bool:
+        """Whether more load keeps the promises with it."""
+        return self.most_with > self.most_without
+
+    def __str__(self) -> str:
+        limit = "at every batch" if math.isinf(self.break_even_batch) else f"up to batch {self.break_even_batch:,.0f}"
+        if self.break_even_batch == 0:
+            limit = "at no batch"
+        speed = self.tpot_without_s / self.tpot_with_s
+        return (
+            f"It makes a token cheaper {limit}. At this load (batch {self.batch_without:,.0f}) a token is {speed:.2f} "
+            f"times as fast, and {self.most_with:.3g} instead of {self.most_without:.3g} requests/s keep the promises."
+        )
+
+
+def _server(one: Deployment, isl: float, osl: float, priors: Prior | None, **options: Any) -> Server:
+    context = isl + osl / 2
+    return Server(
+        ideal=readings.ideal_of(one, context, isl),
+        coefficients=(priors or prior.load()).coefficients(readings.case_of(one)),
+        isl=isl,
+        osl=osl,
+        capacity_batch=float(one.capacity_batch(context)),
+        **options,
+    )
+
+
+def speculation_gain(
+    one: Deployment,
+    speculation: serving.Speculation,
+    isl: float,
+    osl: float,
+    rate: float,
+    promises: Mapping[str, Promise],
+    priors: Prior | None = None,
+) -> SpeculationGain:
+    """Say whether speculative decoding pays at a load.
+
+    Parameters
+    ----------
+    one : Deployment
+        One replica.
+    speculation : Speculation
+        Acceptance, draft length and draft time.
+    isl, osl : float
+        Input and output length [token].
+    rate : float
+        Requests that arrive at it [1/s].
+    promises : mapping of str to Promise
+        What is promised.
+    priors : Prior, optional
+        Coefficients; by default those that the package ships.
+
+    Returns
+    -------
+    SpeculationGain
+        Break-even batch, and both sides at the load.
+
+    Examples
+    --------
+    >>> from batchline.deployment import Deployment
+    >>> from batchline.goodput import Promise
+    >>> spec = serving.Speculation(acceptance=0.8, draft_tokens=3, draft_s=0.2e-3)
+    >>> found = speculation_gain(Deployment.of("llama-3.1-8b", "h100"), spec, 512, 512, 1.0, {"tpot": Promise(0.03)})
+    >>> found.tpot_with_s < found.tpot_without_s
+    True
+    """
+    plain, drafted = _server(one, isl, osl, priors), _server(one, isl, osl, priors, speculation=speculation)
+    shown = []
+    for server in (plain, drafted):
+        batch = goodput.batch_for(server, rate, np.asarray(server.slots, dtype=float))
+        there = goodput.point(server, batch, server.slots, {})
+        full = float(np.asarray(there.requests_per_s)) < rate * 0.999
+        shown.append((float(batch), math.inf if full else float(np.asarray(there.tpot_s))))
+    most = [goodput.goodput(server, promises) for server in (plain, drafted)]
+    carried = [float(np.asarray(found.point.requests_per_s)) if bool(found.keeps) else 0.0 for found in most]
+    return SpeculationGain(
+        tokens_per_step=float(serving.tokens_per_step(speculation)),
+        break_even_batch=serving.break_even_batch(plain.ideal, plain.coefficients, speculation),
+        batch_without=shown[0][0],
+        batch_with=shown[1][0],
+        tpot_without_s=shown[0][1],
+        tpot_with_s=shown[1][1],
+        most_without=carried[0],
+        most_with=carried[1],
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Apart:
+    """Prompts and decoding on machines of their own, against both on the same.
+
+    Parameters
+    ----------
+    together : int or None
+        Replicas that carry the load when each does both; None when none keeps the promises.
+    prefill, decode : int or None
+        Replicas of each pool; None when the promises cannot be kept.
+    transfer_s : float
+        Time to move a prompt's KV cache [s].
+    why_not : str
+        What stops the pools, if they are stopped.
+    """
+
+    together: int | None
+    prefill: int | None
+    decode: int | None
+    transfer_s: float
+    why_not: str = ""
+
+    @property
+    def apart(self) -> int | None:
+        """Replicas of both pools."""
+        return None if self.prefill is None or self.decode is None else self.prefill + self.decode
+
+    @property
+    def pays(self) -> bool:
+        """Whether the pools need fewer replicas."""
+        if self.apart is None:
+            return False
+        return self.together is None or self.apart < self.together
+
+    def __str__(self) -> str:
+        if self.apart is None:
+            return f"Apart it cannot be done: {self.why_not}."
+        pools = f"{self.prefill} replicas for prompts and {self.decode} for decoding"
+        if self.together is None:
+            return f"Together it cannot be done; apart {pools} do it."
+        verdict = "it pays" if self.pays else "it does not pay"
+        return f"Apart {pools}, together {self.together}: {verdict} at this load."
+
+
+def disaggregation(
+    one: Deployment,
+    isl: float,
+    osl: float,
+    rate: float,
+    promises: Mapping[str, Promise],
+    *,
+    network_bandwidth: float | None = None,
+    headroom: float = 0.1,
+    prefix_hit_rate: float = 0.0,
+    priors: Prior | None = None,
+) -> Apart:
+    """Say whether prompts on machines of their own need fewer machines.
+
+    Parameters
+    ----------
+    one : Deployment
+        One replica, of either kind.
+    isl, osl : float
+        Input and output length [token].
+    rate : float
+        Requests that arrive [1/s].
+    promises : mapping of str to Promise
+        "tpot" binds the decoding pool, "ttft" the prompts' pool and the transfer between them.
+    network_bandwidth : float, optional
+        Between the machines, one direction; by default the devices' own links [B/s].
+    headroom : float
+        Share of what each pool could carry that is kept free [-].
+    prefix_hit_rate : float
+        Share of prompt tokens found in the prefix cache [-].
+    priors : Prior, optional
+        Coefficients; by default those that the package ships.
+
+    Returns
+    -------
+    Apart
+        Replicas apart and together.
+
+    Raises
+    ------
+    MissingFactError
+        No bandwidth is known between the machines.
+
+    Examples
+    --------
+    >>> from batchline.deployment import Deployment
+    >>> from batchline.goodput import Promise
+    >>> asked = {"tpot": Promise.parse("p99:12ms"), "ttft": Promise.parse("p95:2s")}
+    >>> print(disaggregation(Deployment.of("llama-3.1-8b", "h100"), 8192, 128, 20.0, asked))  # doctest: +ELLIPSIS
+    Apart ...
+    """
+    bandwidth = network_bandwidth or one.accelerator.link_bandwidth
+    if bandwidth is None:
+        raise MissingFactError("No bandwidth between the machines is known.", "", "Give network_bandwidth.")
+    transfer = float(serving.kv_transfer_s(one.architecture.stored_bytes(isl, one.kv), bandwidth))
+    both = _server(one, isl, osl, priors, prefix_hit_rate=prefix_hit_rate)
+    found = goodput.goodput(both, promises)
+    together = _replicas(rate, found.point.requests_per_s, headroom) if bool(found.keeps) else None
+    decoder = dataclasses.replace(both, interferes=False)
+    slow = {name: promise for name, promise in promises.items() if name in ("tpot", "itl")}
+    decoding = goodput.goodput(decoder, slow)
+    if not bool(decoding.keeps):
+        return Apart(together=together, prefill=None, decode=None, transfer_s=transfer, why_not="tokens take too long")
+    prompts = _prompt_replicas(both, rate, promises.get("ttft"), transfer, headroom)
+    if prompts is None:
+        why = "the prompt and its transfer take longer than promised"
+        return Apart(together=together, prefill=None, decode=None, transfer_s=transfer, why_not=why)
+    return Apart(
+        together=together,
+        prefill=prompts,
+        decode=_replicas(rate, decoding.point.requests_per_s, headroom),
+        transfer_s=transfer,
+    )
+
+
+def _replicas(rate: float, carried: Any, headroom: float) -> int:
+    return max(1, math.ceil(rate / (float(np.asarray(carried)) * (1.0 - headroom)) * (1 - 1e-12)))
+
+
+def _prompt_replicas(
+    server: Server, rate: float, promise: Promise | None, transfer: float, headroom: float
+) -> int | None:
+    """Fewest replicas that compute the prompts in time, each a queue of fixed service times."""
+    prompt = float(np.asarray(server.load.prompt_s(0.0)))
+    ranks = float(np.asarray(server.ideal.dp)) * float(np.asarray(server.ideal.pp))
+    start = float(np.asarray(server.coefficients.ttft_constant)) + transfer
+    fewest = max(1, math.ceil(rate * prompt / ranks / (1.0 - headroom)))
+    for replicas in range(fewest, 64 * fewest + 64):
+        each = rate / replicas / float(np.asarray(server.ideal.dp)) / (1.0 - headroom)
+        busy = prompt / float(np.asarray(server.ideal.pp))
+        if each * busy >= 1.0:
+            continue
+        percentile = None if promise is None else promise.percentile
+        wait = float(np.asarray(goodput.prompt_wait(each, busy, 1.0, percentile)))
+        if promise is None or start + prompt + wait <= promise.seconds:
+            return replicas
+        if start + prompt > promise.seconds:
+            return None
+    return None
