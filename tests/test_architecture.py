@@ -565,6 +565,20 @@ def test_layers_that_share_keys_read_but_do_not_store():
     assert arch.stored_bytes(100) == 100 * 20 * 2 * 2 * 256 * 2
 
 
+def test_every_family_is_documented():
+    text = (HERE.parent / "docs" / "models.md").read_text(encoding="utf-8")
+    assert [name for name in family_names() if f"`{name}`" not in text] == []
+    for name in family_names():
+        assert family(name).source, name
+
+
+def test_values_that_cannot_be_hashed_are_refused():
+    for name, key in (("qwen3.5-27b", "mamba_ssm_dtype"), ("deepseek-v4-flash", "expert_dtype")):
+        with pytest.raises(ConfigError, match=key):
+            Architecture.from_config({**_catalogue.find(name).config, key: []})
+    assert Architecture.from_config(small(extra={0: "LABEL_0"})).layers == 12
+
+
 def test_exported_names_are_sorted():
     for module in (architecture, precision):
         assert sorted(module.__all__) == module.__all__

@@ -76,7 +76,8 @@ def test_a_folder_gives_an_architecture_its_exact_bytes(tmp_path):
     assert arch.header_bytes.routed == 6144
     assert arch.weight_bytes() == 12800 + 6144 + 8192 + 12288 + 12800
     assert arch.step_weight_bytes() == (8192 + 12288 + 12800, 6144)
-    assert arch.weight_bytes("bf16") == from_config.weight_bytes("bf16")
+    assert arch.weight_bytes("bf16") == arch.weight_bytes()  # it is bf16 by its config
+    assert arch.weight_bytes("int4") == from_config.weight_bytes("int4")
 
 
 def test_an_unquantised_folder_has_the_bytes_that_the_config_says(tmp_path):

@@ -209,7 +209,7 @@ class Config:
     def refuse_unread(self) -> None:
         """Refuse keys that were not read and look as if they changed a size."""
         for key, value in self.data.items():
-            if key not in self.read and key not in self.known and _looks_size_bearing(key, value):
+            if key not in self.read and key not in self.known and _looks_size_bearing(str(key), value):
                 raise UnsupportedArchitectureError(
                     f"The {self.family} config has the unknown key {self.path}{key} = {_shown(value)}.",
                     "It may change a size, so it is not passed over.",
@@ -258,7 +258,7 @@ def _looks_size_bearing(key: str, value: object) -> bool:
     if isinstance(value, str):
         return any(word in key for word in ("pattern", "layer_type", "layers", "block_type"))
     if isinstance(value, dict):
-        return any(_looks_size_bearing(inner, content) for inner, content in value.items())
+        return any(_looks_size_bearing(str(inner), content) for inner, content in value.items())
     return isinstance(value, list) and any(word in key for word in _SIZE_WORDS)
 
 

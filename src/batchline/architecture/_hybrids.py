@@ -33,7 +33,7 @@ _STATE_WIDTHS = {"float32": 4, "bfloat16": 2, "float16": 2}
 
 def _state_width(c: Config, key: str) -> int:
     given = c.value(key)
-    if given not in _STATE_WIDTHS:
+    if not isinstance(given, str) or given not in _STATE_WIDTHS:
         raise c.wrong(key, given, f"one of {', '.join(_STATE_WIDTHS)}")
     return _STATE_WIDTHS[given]
 

@@ -101,7 +101,7 @@ def deepseek_v4(c: Config, _options: Options) -> Model:
     c.ignore("attention_bias")
     head = Layer((vector("hc_head", "other", streams * streams * hidden + streams + 1),))
     fp4 = c.value("expert_dtype")
-    if fp4 not in {None, "fp4", "fp8"}:
+    if fp4 not in (None, "fp4", "fp8"):  # anything may stand there, unhashable too
         raise c.wrong("expert_dtype", fp4, "fp4 or fp8")
     return assemble(
         c,
