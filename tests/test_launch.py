@@ -9,7 +9,6 @@ from importlib import resources
 from pathlib import Path
 
 import pytest
-import yaml
 
 from batchline import launch as module
 from batchline.errors import InputError, UnknownNameError
@@ -98,6 +97,7 @@ def test_the_shell_runs_what_argv_says(engine, settings, tmp_path):
     )
     assert done.stdout.splitlines() == made.argv[1:]
     if made.file:
+        yaml = pytest.importorskip("yaml")
         written = yaml.safe_load((tmp_path / made.file).read_text())
         assert written["kv_cache_config"]["free_gpu_memory_fraction"] == pytest.approx(
             (0.9 * 141 - 90) / (141 - 90), abs=1e-3
@@ -145,6 +145,7 @@ def test_secrets_are_named_and_never_written(engine, settings, monkeypatch):
 
 
 def test_the_manifest_is_yaml_with_all_arguments_and_secret_references():
+    yaml = pytest.importorskip("yaml")
     made = launch("vllm", DENSE)
     deployment, service = yaml.safe_load_all(made.kubernetes)
     container = deployment["spec"]["template"]["spec"]["containers"][0]
