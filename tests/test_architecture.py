@@ -229,6 +229,12 @@ def small(**changes):
         (["*.mlp.*"], set(range(12))),
         ([r"re:.*layers\.(2|11)\.mlp.*"], {2, 11}),
         ([r"re:.*mlp\.(gate|up)_proj.*"], set(range(12))),
+        (["model.layers.[0-2].mlp*"], {0, 1, 2}),
+        (["model.layers.?.mlp*"], set(range(10))),
+        (["*.3.mlp.*"], {3}),
+        (["*layers.*.mlp.up_proj"], set(range(12))),
+        ([r"re:.*layers\.\d\.mlp.*"], set(range(10))),
+        ([r"re:.*(?:up|down)_proj"], set(range(12))),
         (["language_model.model.layers.3.mlp*", "model.language_model.layers.4.mlp.up_proj"], {3, 4}),
     ],
 )

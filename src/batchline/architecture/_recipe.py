@@ -25,6 +25,9 @@ __all__ = ["Recipe", "plain_format", "read_recipe"]
 
 _FRONTS = ("model.", "language_model.", "text_model.", "backbone.", "transformer.")
 _LAYER = re.compile(r"((?:.*\.)?(?:layers|h)\.)(\d+)((?:\..*|\*.*)?)")
+_TELLS_LAYERS = re.compile(r"\d|\\d|\\w|\[|(?<!\\)\.(?![*+])")
+"""A regular expression without a digit, a class, a set or a single sign treats all layers alike."""
+
 _WRAPPERS = re.compile(r"^(?:(?:model|language_model|text_model|backbone|transformer)\.)+(?=.)")
 _PLAIN = {"bfloat16": "bf16", "float16": "fp16", "float32": "fp32", "bf16": "bf16", "fp16": "fp16", "fp32": "fp32"}
 _MODELOPT = {
@@ -117,48 +120,65 @@ class _Modules:
     """
 
     def __init__(self, patterns: Iterable[str]) -> None:
-        self.names: dict[tuple[str, ...], set[int] | None] = {}
-        self.globs: dict[str, set[str] | None] = {}
-        self.regexes: list[re.Pattern[str]] = []
+        self.names: dict[tuple[str, ...], set[int]] = {}
+        self.globs: dict[str, set[int]] = {}
+        self.fronts: dict[str, set[str]] = {}
+        self.everywhere: set[tuple[str, ...]] = set()
+        self.regexes: list[tuple[re.Pattern[str], bool]] = []
         for pattern in patterns:
             if pattern.startswith("re:"):
-                self.regexes.append(_compiled(pattern[3:]))
+                self.regexes.append((_compiled(pattern[3:]), bool(_TELLS_LAYERS.search(pattern))))
             else:
                 self._add(_bare(pattern))
-        self._globs = [(re.compile(fnmatch.translate(glob)), heads) for glob, heads in self.globs.items()]
+        self._globs = [(_glob(pattern), layers) for pattern, layers in self.globs.items()]
+        self._fronts = [(_glob(pattern), fronts) for pattern, fronts in self.fronts.items()]
 
     def _add(self, pattern: str) -> None:
         match = _LAYER.fullmatch(pattern)
-        if any(sign in pattern for sign in "*?["):
-            if match is None:
-                self.globs[pattern] = None
+        is_glob = any(sign in pattern for sign in "*?[")
+        if match is None:
+            if is_glob:
+                tells = bool(re.search(r"[\d\[?]", pattern))
+                self.regexes.append((_glob(pattern.replace("{}", "*")), tells))
             else:
-                heads = self.globs.setdefault(f"{match[1]}{{}}{match[3]}", set())
-                if heads is not None:
-                    heads.add(match[2] if match[3].startswith("*") else f"{match[2]}.")
-        elif match is None:
-            self.names[tuple(pattern.split("."))] = None
+                self.everywhere.add(tuple(pattern.split(".")))
+            return
+        front, number, rest = match.groups()
+        starred = f"{front}{{}}{rest}"
+        if is_glob and rest.startswith("*"):  # "layers.1*" is also layers 10 to 19
+            self.fronts.setdefault(starred, set()).add(number)
+        elif is_glob:
+            self.globs.setdefault(starred, set()).add(int(number))
         else:
-            name = tuple(f"{match[1]}{{}}{match[3]}".split("."))
-            layers = self.names.setdefault(name, set())
-            if layers is not None:
-                layers.add(int(match[2]))
+            self.names.setdefault(tuple(starred.split(".")), set()).add(int(number))
 
     def layers(self, module: str, layers: set[int]) -> set[int]:
         """Of these layers, those whose module (with `{}` for the layer) is on the list."""
         if not layers:
             return set()
-        found: set[int] = set()
         parts = module.split(".")
+        if any(_inside(name, parts) for name in self.everywhere):
+            return set(layers)
+        found: set[int] = set()
         for name, listed in self.names.items():
             if _inside(name, parts):
-                found |= layers if listed is None else layers & listed
-        for glob, heads in self._globs:
+                found |= layers & listed
+        for glob, listed in self._globs:
             if glob.match(module) or glob.match(f"{module}.weight"):
-                found |= layers if heads is None else {layer for layer in layers if _begins(layer, heads)}
-        for regex in self.regexes:
-            found |= _matching(regex, module, layers)
+                found |= layers & listed
+        for glob, fronts in self._fronts:
+            if glob.match(module) or glob.match(f"{module}.weight"):
+                found |= {layer for layer in layers if str(layer).startswith(tuple(fronts))}
+        for regex, tells in self.regexes:
+            found |= _matching(regex, module, layers - found, tells=tells)
         return found
+
+
+def _glob(pattern: str) -> re.Pattern[str]:
+    try:
+        return re.compile(fnmatch.translate(pattern))
+    except re.error as error:
+        raise ConfigError(f"The exclude pattern {pattern!r} is no glob: {error}.") from None
 
 
 def _inside(name: tuple[str, ...], parts: list[str]) -> bool:
@@ -166,19 +186,24 @@ def _inside(name: tuple[str, ...], parts: list[str]) -> bool:
     return any(tuple(parts[start : start + size]) == name for start in range(len(parts) - size + 1))
 
 
-def _begins(layer: int, heads: set[str]) -> bool:
-    number = f"{layer}."
-    return any(number.startswith(head) for head in heads)
+def _matching(regex: re.Pattern[str], module: str, layers: set[int], *, tells: bool) -> set[int]:
+    """Layers whose module matches; a pattern that does not tell layers apart is tried once."""
 
-
-def _matching(regex: re.Pattern[str], module: str, layers: set[int]) -> set[int]:
     def hit(layer: int) -> bool:
         bare = module.format(layer)
-        wrapped = (bare, f"model.{bare}", f"language_model.model.{bare}", f"model.language_model.{bare}")
+        wrapped = (
+            bare,
+            f"{bare}.weight",
+            f"model.{bare}",
+            f"language_model.model.{bare}",
+            f"model.language_model.{bare}",
+        )
         return any(regex.match(name) for name in wrapped)
 
-    if not re.search(r"\d", regex.pattern.replace("\\d", "0")):  # a pattern without a digit treats all layers alike
-        return layers if hit(min(layers)) else set()
+    if not layers:
+        return set()
+    if "{}" not in module or not tells:
+        return set(layers) if hit(min(layers)) else set()
     return {layer for layer in layers if hit(layer)}
 
 
