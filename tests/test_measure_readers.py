@@ -11,6 +11,9 @@ import csv
 import json
 import math
 import statistics
+import subprocess
+import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -866,3 +869,30 @@ def test_a_point_refuses_what_cannot_be_measured():
         MeasuredPoint(regime="fast")
     with pytest.raises(MeasurementError, match="tpot_s is nan"):
         MeasuredPoint(regime="serving", tpot_s=math.nan)
+
+
+@pytest.mark.slow
+def test_the_pytorch_example_writes_our_table(tmp_path):
+    pytest.importorskip("torch", reason="the example measures PyTorch")
+    example = Path(__file__).parents[1] / "examples" / "measure_torch.py"
+    out = tmp_path / "torch.csv"
+    small = [
+        "--layers",
+        "2",
+        "--width",
+        "128",
+        "--heads",
+        "4",
+        "--kv-heads",
+        "2",
+        "--hidden",
+        "256",
+        "--vocabulary",
+        "512",
+    ]
+    grid = ["--batch", "1,8", "--context", "32,256", "--steps", "8", "--max-seconds", "30", "--device", "cpu"]
+    for more in ([], ["--experts", "4", "--used", "2"]):
+        subprocess.run([sys.executable, str(example), *small, *grid, *more, "--out", str(out)], check=True)
+        points = read(out)
+        assert {(point.batch, point.context) for point in points} == {(b, c) for b in (1, 8) for c in (32, 256)}
+        assert all(point.regime == "decode" and point.samples == 8 for point in points)

@@ -157,6 +157,14 @@ def _faster(point: MeasuredPoint, bound: float | None) -> Hazard | None:
     return Hazard("faster_than_bound", f"a step of {format_time(step)}, and {format_time(bound)} is the least")
 
 
+def _latency(point: MeasuredPoint) -> float | None:
+    """Mean time of a request, of TTFT and TPOT."""
+    tpot = point.tpot_mean_s or point.tpot_s
+    if not tpot or not point.osl:
+        return None
+    return (point.ttft_mean_s or point.ttft_s or 0.0) + (point.osl - 1) * tpot
+
+
 def _little(point: MeasuredPoint) -> Hazard | None:
     if point.regime == "decode" and point.t_step_s and point.batch and point.output_tokens_per_s:
         held = point.output_tokens_per_s * point.t_step_s
@@ -166,10 +174,9 @@ def _little(point: MeasuredPoint) -> Hazard | None:
                 f"{point.output_tokens_per_s:,.0f} tok/s at {format_time(point.t_step_s)} need {held:.3g} sequences",
             )
         return None
-    tpot = point.tpot_mean_s or point.tpot_s
-    if point.regime != "serving" or not (tpot and point.osl and point.requests_per_s):
+    latency = _latency(point)
+    if point.regime != "serving" or not latency or not point.requests_per_s:
         return None
-    latency = (point.ttft_mean_s or point.ttft_s or 0.0) + (point.osl - 1) * tpot
     held = point.requests_per_s * latency
     text = f"{point.requests_per_s:.3g} requests/s of {format_time(latency)} are {held:.3g} in flight"
     if point.concurrency and held > 1.1 * point.concurrency:
@@ -244,11 +251,16 @@ def _too_few(point: MeasuredPoint) -> Hazard | None:
 
 
 def _not_reached(point: MeasuredPoint) -> Hazard | None:
-    if point.regime != "serving" or not point.concurrency or point.mean_concurrency is None:
+    if point.regime != "serving" or not point.concurrency or _ramp_up(point):
         return None
-    if point.mean_concurrency >= 0.8 * point.concurrency or _ramp_up(point):
+    flying, least = point.mean_concurrency, 0.8
+    if flying is None:
+        # Requests times latency says the same, less exactly where only medians are known.
+        latency = _latency(point)
+        flying, least = (point.requests_per_s * latency, 0.6) if latency and point.requests_per_s else (None, 0.6)
+    if flying is None or flying >= least * point.concurrency:
         return None
-    return Hazard("concurrency_not_reached", f"{point.mean_concurrency:.3g} in flight, {point.concurrency:g} stated")
+    return Hazard("concurrency_not_reached", f"{flying:.3g} in flight, {point.concurrency:g} stated")
 
 
 def _prefill(point: MeasuredPoint) -> Hazard | None:
@@ -256,6 +268,13 @@ def _prefill(point: MeasuredPoint) -> Hazard | None:
         return None
     if point.isl and point.osl and point.isl > 20 * point.osl:
         return Hazard("prefill_dominated", f"{point.isl:,.0f} tokens in for {point.osl:,.0f} out")
+    ttft, tpot = point.ttft_mean_s or point.ttft_s, point.tpot_mean_s or point.tpot_s
+    if ttft and tpot and point.osl:
+        decoding = (point.osl - 1) * tpot / (ttft + (point.osl - 1) * tpot)
+        if decoding < 0.5:
+            return Hazard(
+                "prefill_dominated", f"a request decodes for {decoding:.0%} of its time and waits for the rest"
+            )
     plain = point.tokens_per_chunk is not None and not _chunks(point)
     if plain and point.itl_s and point.tpot_mean_s and point.tpot_mean_s > 1.5 * point.itl_s:
         return Hazard(
