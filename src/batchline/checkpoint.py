@@ -181,7 +181,7 @@ def load(path: str | Path) -> Checkpoint:
     """
     path = Path(path).expanduser()
     if path.is_dir():
-        files = safetensors_files(path)
+        files = _safetensors_files(path)
         if not files:
             raise ConfigError(f"{path} holds no .safetensors file.", hint="Give a folder or file with weights.")
         return Checkpoint(str(path), tuple(tensor for file in files for tensor in read_safetensors(file)))
@@ -190,7 +190,7 @@ def load(path: str | Path) -> Checkpoint:
     return Checkpoint(str(path), tuple(read_safetensors(path)))
 
 
-def safetensors_files(folder: Path) -> list[Path]:
+def _safetensors_files(folder: Path) -> list[Path]:
     """Files of weights of a folder: those that the index names, or all; a copy in one file is not counted twice."""
     index = folder / "model.safetensors.index.json"
     if index.is_file():
