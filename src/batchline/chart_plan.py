@@ -1,0 +1,308 @@
+"""A plan as pictures: the Pareto front of cost and speed, and what moves the cost.
+
+Vega-Lite through Altair, in the look of `batchline.chart`, whose `save` writes them as PNG, SVG or an offline page.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any
+
+from batchline.errors import InputError
+from batchline.units import format_time, format_usd
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from batchline.planner import Candidate, Plan
+    from batchline.sensitivity import Bar
+
+__all__ = ["pareto", "tornado"]
+
+_ROLES = ("compute", "kv", "weights", "communication", "step", "prefill")
+"""Colours for accelerators, those that lead first; the rest share one."""
+_BAR = 26
+
+
+def pareto(answer: Plan, *, theme: str = "light") -> dict[str, Any]:
+    """Draw the front: cost a month against time per token.
+
+    Parameters
+    ----------
+    answer : Plan
+        What `batchline.planner.plan` gave.
+    theme : str
+        "light" or "dark".
+
+    Returns
+    -------
+    dict
+        Vega-Lite specification.
+
+    Raises
+    ------
+    InputError
+        The plan has no candidate.
+    """
+    import altair as alt  # noqa: PLC0415  (a third of a second)
+
+    from batchline.chart import _theme, _vega  # noqa: PLC0415
+
+    best, palette = answer.best, _theme.palette(theme)
+    names = list(dict.fromkeys(one.accelerator for one in sorted(answer.front, key=lambda one: one.usd_per_month)))
+    shown = names[: len(_ROLES)]
+    groups = [*shown, *(["others"] if len(names) > len(shown) else [])]
+    colours = [*(palette[role] for role in _ROLES[: len(shown)]), palette["muted"]][: len(groups)]
+    points = [_point(one, shown) for one in answer.front]
+    labels = _labels(answer)
+    x = alt.X("tpot_ms:Q", scale=alt.Scale(type="log", nice=False, padding=24), axis=_below(alt, "ms a token, mean"))
+    y = alt.Y(
+        "usd_per_month:Q",
+        scale=alt.Scale(type="log", nice=False, padding=24),
+        axis=alt.Axis(
+            title="$ a month",
+            titleAngle=0,
+            titleAlign="left",
+            titleAnchor="end",
+            titleBaseline="bottom",
+            titleX=-34,
+            titleY=-7,
+            labelExpr="'$' + format(datum.value, ',.0f')",
+            values=_log_ticks([one.usd_per_month for one in answer.front]),
+        ),
+    )
+    colour = alt.Color(
+        "group:N",
+        scale=alt.Scale(domain=groups, range=colours),
+        legend=alt.Legend(title=None, orient="right", labelColor=palette["text"], symbolType="circle"),
+    )
+    tips = [
+        alt.Tooltip("title:N", title="deployment"),
+        alt.Tooltip("usd:N", title="a month"),
+        alt.Tooltip("token:N", title="a token"),
+        alt.Tooltip("first:N", title="first token"),
+        alt.Tooltip("devices:Q", title="devices"),
+        alt.Tooltip("sure:N", title="sure"),
+    ]
+    size = alt.Size("devices:Q", scale=alt.Scale(range=[40, 420]), legend=None)
+    dots = alt.Chart(_data(alt, "front")).mark_circle(opacity=0.85).encode(x, y, colour, size, tooltip=tips)
+    stairs = alt.Chart(_data(alt, "stairs")).mark_line(interpolate="step-after", color=palette["frame"]).encode(x, y)
+    rings = alt.Chart(_data(alt, "labels")).mark_point(size=260, color=palette["text"], strokeWidth=1.6).encode(x, y)
+    words = [
+        alt.Chart(_data(alt, "labels"))
+        .transform_filter(f"datum.side == '{side}'")
+        .mark_text(align=align, dx=dx, dy=-12, fontSize=13, color=palette["text"])
+        .encode(x, y, text="words:N")
+        for side, align, dx in (("left", "left", 14), ("right", "right", -14))
+    ]
+    drawn = alt.layer(stairs, dots, rings, *words).properties(width=680, height=420)
+    promise = ", ".join(f"{name} {value}" for name, value in answer.question.promises.items()) or "no promise"
+    return _vega.finished(
+        _bare(
+            drawn, _heading(alt, [f"Pareto front of {len(answer.front)}; {promise}; larger dots have more devices."])
+        ),
+        datasets={"front": points, "labels": labels, "stairs": _stairs(answer.front)},
+        signals={"figure_title": f"{answer.question.model}: {best.title} for {format_usd(best.usd_per_month)} a month"},
+        theme=theme,
+        language="en",
+    )
+
+
+def tornado(answer: Plan, bars: Sequence[Bar], *, theme: str = "light") -> dict[str, Any]:
+    """Draw what moves the cost of the best deployment, widest first.
+
+    Parameters
+    ----------
+    answer : Plan
+        What `batchline.planner.plan` gave.
+    bars : sequence of Bar
+        What `batchline.sensitivity.tornado` gave for it.
+    theme : str
+        "light" or "dark".
+
+    Returns
+    -------
+    dict
+        Vega-Lite specification.
+
+    Raises
+    ------
+    InputError
+        There are no bars.
+    """
+    import altair as alt  # noqa: PLC0415  (a third of a second)
+
+    from batchline.chart import _theme, _vega  # noqa: PLC0415
+
+    if not bars:
+        raise InputError("There are no bars to draw.")
+    palette, now = _theme.palette(theme), answer.best.usd_per_month
+    rows = [row for bar in bars for row in _halves(bar, answer.best)]
+    order = [_called(bar.variable) for bar in bars]
+    y = alt.Y(
+        "variable:N", sort=order, axis=alt.Axis(title=None, ticks=False, domain=False, labelFontSize=13, labelLimit=240)
+    )
+    x = alt.X("usd:Q", scale=alt.Scale(zero=False, padding=56), axis=_below(alt, "$ a month", money=True))
+    colour = alt.Color(
+        "kind:N",
+        scale=alt.Scale(domain=["same devices and formats", "others win"], range=[palette["compute"], palette["step"]]),
+        legend=alt.Legend(title=None, orient="top", labelColor=palette["text"], symbolType="square"),
+    )
+    tips = [alt.Tooltip("value:N", title="value"), alt.Tooltip("money:N", title="a month"), alt.Tooltip("winner:N")]
+    base = alt.Chart(_data(alt, "bars"))
+    drawn = alt.layer(
+        base.transform_filter("isValid(datum.usd)")
+        .mark_bar(height=_BAR - 10)
+        .encode(y, x, x2="now:Q", color=colour, tooltip=tips),
+        base.transform_filter("datum.side == 'low'")
+        .mark_text(align="right", dx=-6, fontSize=12, color=palette["muted"])
+        .encode(y, alt.X("text_at:Q"), text="value:N"),
+        base.transform_filter("datum.side == 'high'")
+        .mark_text(align="left", dx=6, fontSize=12, color=palette["muted"])
+        .encode(y, alt.X("text_at:Q"), text="value:N"),
+        alt.Chart(_data(alt, "now")).mark_rule(color=palette["text"], strokeWidth=1.4).encode(x="usd:Q"),
+    ).properties(width=640, height=_BAR * len(bars))
+    share = bars[0].high / ((bars[0].high + bars[0].low) / 2) - 1
+    return _vega.finished(
+        _bare(
+            drawn,
+            _heading(alt, [f"Each number {share:.0%} down and up, planned again; the line is {format_usd(now)}."]),
+        ),
+        datasets={"bars": rows, "now": [{"usd": now}]},
+        signals={"figure_title": f"{answer.question.model}: what moves the cost of the best deployment"},
+        theme=theme,
+        language="en",
+    )
+
+
+def _data(alt: Any, name: str) -> Any:
+    return alt.NamedData(name=name)
+
+
+def _below(alt: Any, title: str, *, money: bool = False) -> Any:
+    return alt.Axis(
+        title=title, grid=False, tickCount=7, labelExpr=("'$' + " if money else "") + "format(datum.value, ',.3~r')"
+    )
+
+
+def _heading(alt: Any, lines: list[str]) -> dict[str, Any]:
+    title = alt.TitleParams(
+        text=alt.ExprRef(expr="figure_title"),
+        subtitle=lines,
+        anchor="start",
+        fontSize=18,
+        subtitleFontSize=14,
+        offset=18,
+    )
+    return dict(title.to_dict())
+
+
+def _bare(drawn: Any, title: dict[str, Any]) -> dict[str, Any]:
+    found = drawn.to_dict()
+    return {
+        "title": title,
+        **{key: value for key, value in found.items() if key not in ("$schema", "config", "datasets")},
+    }
+
+
+def _point(one: Candidate, shown: list[str]) -> dict[str, Any]:
+    return {
+        "tpot_ms": one.tpot_s * 1e3,
+        "usd_per_month": one.usd_per_month,
+        "group": one.accelerator if one.accelerator in shown else "others",
+        "devices": one.devices,
+        "title": one.title,
+        "usd": format_usd(one.usd_per_month),
+        "token": format_time(one.tpot_s),
+        "first": format_time(one.ttft_s),
+        "sure": f"{one.p_slo:.0%}",
+    }
+
+
+def _labels(answer: Plan) -> list[dict[str, Any]]:
+    """Names for the cheapest and the fastest."""
+    fastest = min(answer.front, key=lambda one: one.tpot_s)
+    named = {id(answer.best): (answer.best, "cheapest"), id(fastest): (fastest, "fastest token")}
+    middle = math.sqrt(min(one.tpot_s for one in answer.front) * max(one.tpot_s for one in answer.front))
+    return [
+        {
+            "tpot_ms": one.tpot_s * 1e3,
+            "usd_per_month": one.usd_per_month,
+            "side": "right" if one.tpot_s > middle else "left",
+            "words": f"{word}: {one.replicas * one.count} x {one.accelerator}, {one.weights}",
+        }
+        for one, word in named.values()
+    ]
+
+
+def _log_ticks(values: Sequence[float]) -> list[float]:
+    from batchline.chart._axis import log_ticks  # noqa: PLC0415
+
+    return log_ticks(min(values) * 0.8, max(values) * 1.25, most=9)
+
+
+def _stairs(front: Sequence[Candidate]) -> list[dict[str, float]]:
+    """Least cost for each time per token: the lower edge of the dots."""
+    steps: list[dict[str, float]] = []
+    for one in sorted(front, key=lambda one: (one.tpot_s, one.usd_per_month)):
+        if not steps or one.usd_per_month < steps[-1]["usd_per_month"]:
+            steps.append({"tpot_ms": one.tpot_s * 1e3, "usd_per_month": one.usd_per_month})
+    return steps
+
+
+_NAMES = {
+    "rate": "requests a second",
+    "users": "users",
+    "isl": "tokens of a prompt",
+    "osl": "tokens of an answer",
+    "ttft": "promise on the first token",
+    "tpot": "promise on a token",
+    "itl": "promise on the longest gap",
+    "e2e": "promise on a request",
+}
+
+
+def _called(variable: str) -> str:
+    kind, _, name = variable.partition(" ")
+    if kind == "price":
+        return f"price of {name}"
+    if kind == "slower":
+        return f"time of {name} over predicted"
+    return _NAMES.get(variable, variable)
+
+
+def _valued(variable: str, value: float) -> str:
+    if variable in ("ttft", "tpot", "itl", "e2e"):
+        return format_time(value)
+    if variable.startswith("price "):
+        return format_usd(value)
+    return f"{value:,.3g}" if value < 1000 else f"{value:,.0f}"
+
+
+def _halves(bar: Bar, best: Candidate) -> list[dict[str, Any]]:
+    ends = ((bar.low, bar.usd_low, bar.winner_low), (bar.high, bar.usd_high, bar.winner_high))
+    dollars = [usd for _, usd, _ in ends if usd is not None]
+    rows: list[dict[str, Any]] = []
+    for value, usd, winner in ends:
+        left = usd is not None and usd <= best.usd_per_month and usd == min(dollars)
+        same = f"{best.accelerator}," in winner and f" {best.weights} weights" in winner
+        rows.append(
+            {
+                "variable": _called(bar.variable),
+                "usd": usd,
+                "now": best.usd_per_month,
+                "text_at": best.usd_per_month if usd is None else usd,
+                "side": "low" if left else "high",
+                "value": _valued(bar.variable, value)
+                if usd is not None
+                else f"{_valued(bar.variable, value)}: impossible",
+                "money": "none" if usd is None else format_usd(usd),
+                "winner": winner or "nothing keeps the promises",
+                "kind": "same devices and formats" if same else "others win",
+            }
+        )
+    if rows[0]["side"] == rows[1]["side"]:  # both on one side: the texts must not lie on each other
+        near, far = sorted(rows, key=lambda row: abs(row["text_at"] - best.usd_per_month))
+        near["side"] = "high" if far["side"] == "low" else "low"
+        near["text_at"] = best.usd_per_month
+    return rows
