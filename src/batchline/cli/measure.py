@@ -290,7 +290,7 @@ def _print(points: Sequence[MeasuredPoint], found: Sequence[Sequence[Hazard]], k
     console.print(_output.table(columns, rows, ["" if point in kept else "dim" for point in points]))
     console.print()
     for line in _explained(points, found, kept):
-        console.print(f"  {line}", soft_wrap=True)
+        console.print(f"  {line}" if line else "", soft_wrap=True)
 
 
 def _number(value: float | None, form: str) -> str:
@@ -310,8 +310,8 @@ def _explained(
         lines.append(
             f"{len(kept)} of {len(points)} points are usable. --overrule counts others too: {', '.join(names)}."
         )
-    notes = dict.fromkeys(f"{point.tool}: {note}" for point in points for note in point.converted)
-    return [*lines, *(["", "Converted on reading:", *notes] if notes else [])]
+    notes = dict.fromkeys(f"{point.tool or point.file}: {note}" for point in points for note in point.converted)
+    return [*lines, *([*([""] if lines else []), "Converted on reading:", *notes] if notes else [])]
 
 
 class _Bar:

@@ -23,12 +23,9 @@ COLUMNS: Final = ("schema", *_FIELDS)
 
 
 def matches(document: Document) -> bool:
-    """Whether a table has a batch or a concurrency, and a step time or TPOT."""
+    """Whether a table has a batch or a concurrency among its columns, by our name."""
     names = {_second(name)[0] for name in document.header}
-    return document.kind == "table" and (
-        "schema" in names
-        or (bool(names & {"batch", "concurrency"}) and bool(names & {"t_step_s", "tpot_s"}) and "n_gen" not in names)
-    )
+    return document.kind == "table" and ("schema" in names or bool(names & {"batch", "concurrency"}))
 
 
 def read(document: Document) -> list[MeasuredPoint]:
@@ -45,8 +42,8 @@ def read(document: Document) -> list[MeasuredPoint]:
 
 
 def _second(name: str) -> tuple[str, float]:
-    """Name in seconds, and the factor from what the column holds."""
-    return (f"{name[:-3]}_s", 1e-3) if name.endswith("_ms") else (name, 1.0)
+    """Name in seconds, and how many of the column's unit are one."""
+    return (f"{name[:-3]}_s", 1e3) if name.endswith("_ms") else (name, 1.0)
 
 
 def _point(row: dict[str, str], document: Document, number: int) -> MeasuredPoint:
@@ -106,7 +103,7 @@ def _value(where: str, column: str, text: str, kind: str, factor: float) -> Any:
             return text.casefold() == "true"
         raise MeasurementError(f"{where}: column {column} is {text!r}.", "Write true or false.")
     try:
-        number = float(text) * factor
+        number = float(text) / factor
     except ValueError:
         raise MeasurementError(
             f"{where}: column {column} is {text!r}, which is no number.", "", "Write it without a unit."
