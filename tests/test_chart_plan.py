@@ -31,7 +31,7 @@ def test_every_member_of_the_front_is_drawn(answer, theme, tmp_path):
 
 def test_the_tornado_says_what_cannot_be(answer, tmp_path):
     bars = [*tornado(answer, 0.3)[:2], Bar(
-        variable="tpot", low=0.01, high=0.03, usd_low=None, usd_high=1000.0, winner_low="", winner_high="x"
+        variable="itl", low=0.01, high=0.03, usd_low=None, usd_high=1000.0, winner_low="", winner_high="x"
     )]  # fmt: skip
     spec = chart_plan.tornado(answer, bars)
     rows = spec["datasets"]["bars"]
@@ -46,6 +46,6 @@ def test_the_tornado_says_what_cannot_be(answer, tmp_path):
 
 
 def test_specifications_hold_to_the_schema(answer):
-    import altair
+    import altair as alt
 
-    altair.Chart.from_dict(chart_plan.pareto(answer), validate=True)
+    alt.Chart.from_dict(chart_plan.pareto(answer), validate=True)

@@ -91,9 +91,9 @@ def pareto(answer: Plan, *, theme: str = "light") -> dict[str, Any]:
     words = [
         alt.Chart(_data(alt, "labels"))
         .transform_filter(f"datum.side == '{side}'")
-        .mark_text(align=align, dx=dx, dy=-12, fontSize=13, color=palette["text"])
+        .mark_text(dx=dx, dy=dy, fontSize=13, color=palette["text"], **_aligned(side))
         .encode(x, y, text="words:N")
-        for side, align, dx in (("left", "left", 14), ("right", "right", -14))
+        for side, dx, dy in (("left", 14, -12), ("right", -8, 18))
     ]
     drawn = alt.layer(stairs, dots, rings, *words).properties(width=680, height=420)
     promise = ", ".join(f"{name} {value}" for name, value in answer.question.promises.items()) or "no promise"
@@ -173,6 +173,10 @@ def tornado(answer: Plan, bars: Sequence[Bar], *, theme: str = "light") -> dict[
         theme=theme,
         language="en",
     )
+
+
+def _aligned(side: str) -> dict[str, Any]:
+    return {"align": side}
 
 
 def _data(alt: Any, name: str) -> Any:
