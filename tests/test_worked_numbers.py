@@ -1,4 +1,4 @@
-"""Worked numbers of the literature, row by row: what a formula or a published figure says, and what our functions give.
+"""Worked numbers of the literature, row by row: what formulas and published figures say, and what our functions give.
 
 Every id of the table is named here: computed (`OURS`), a wrong figure that must not come out (`WRONG`), measured on real
 hardware (the predictive reading is compared with such points in docs/validation.md), or at home in another test file.
@@ -15,7 +15,6 @@ from batchline import roofline as r
 from batchline.accelerator import Accelerator
 from batchline.architecture import Architecture
 from batchline.deployment import capacity_batch
-from batchline.step import ideal, serial
 
 H100 = Accelerator.load("h100")
 A100 = Accelerator.load("a100")
