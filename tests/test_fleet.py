@@ -123,3 +123,24 @@ def test_json():
     assert got["devices"] == {"h100": 4}
     assert got["usd_per_month"] == pytest.approx(8.0 * 730)
     assert got["assignments"][0]["utilisation"] == pytest.approx(0.75)
+
+
+def test_a_fleet_from_plans():
+    from batchline.planner import Question, pools
+
+    chat = Question(
+        model="llama-3.1-8b", isl=1024, osl=256, rate=20.0, tpot="p95:40ms", ttft="p95:1s",
+        accelerators=("l40s", "h100-sxm"), engines=("vllm",), max_devices=2,
+    )  # fmt: skip
+    long = Question(
+        model="llama-3.1-8b", isl=16384, osl=512, rate=1.0, tpot="p95:60ms", ttft="p95:5s",
+        accelerators=("l40s", "h100-sxm"), engines=("vllm",), max_devices=2,
+    )  # fmt: skip
+    made = [*pools(chat, "chat"), *pools(long, "long")]
+    free = fleet({"chat": 20.0, "long": 1.0}, made)
+    assert free.proven
+    assert {row.workload for row in free.assignments} == {"chat", "long"}
+    name = max(free.devices, key=free.devices.get)
+    tied = fleet({"chat": 20.0, "long": 1.0}, made, {name: free.devices[name] - 1})
+    assert tied.usd_per_hour >= free.usd_per_hour
+    assert tied.devices.get(name, 0) < free.devices[name]

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 import json
+import math
 import re
 import shlex
 import tomllib
@@ -21,7 +22,9 @@ from batchline.errors import InputError, UnknownNameError
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["Flag", "Launch", "Settings", "engines", "launch"]
+    from batchline.planner import Candidate, Question
+
+__all__ = ["Flag", "Launch", "Settings", "engines", "launch", "settings_of"]
 
 _UBATCH = 512
 """llama.cpp's own size of a matrix product [token]; see its tools/server/README.md."""
@@ -256,6 +259,83 @@ class Launch:
             "secrets": dict(self.secrets),
             "notes": list(self.notes),
         }
+
+
+def settings_of(candidate: Candidate, question: Question) -> Settings:
+    """Settings of a deployment that a plan found.
+
+    Parameters
+    ----------
+    candidate : planner.Candidate
+        The deployment.
+    question : planner.Question
+        What it was planned for.
+
+    Returns
+    -------
+    Settings
+        For `launch`.
+
+    Examples
+    --------
+    >>> from batchline.planner import plan
+    >>> answer = plan("llama-3.1-8b", isl=1024, osl=256, rate=5, tpot="30ms", accelerators=("l40s",))
+    >>> made = settings_of(answer.best, answer.question)
+    >>> made.model, made.max_num_seqs == answer.best.max_num_seqs
+    ('meta-llama/Meta-Llama-3.1-8B', True)
+    """
+    from batchline.accelerator import Accelerator  # noqa: PLC0415  (commands of one's own need neither)
+    from batchline.architecture import Architecture, catalogue  # noqa: PLC0415
+    from batchline.engine import Request, account  # noqa: PLC0415
+
+    arch, device = Architecture.load(question.model), Accelerator.load(candidate.accelerator)
+    ids = {row["name"]: row["hf_id"] for row in catalogue()}
+    per_rank = max(1, candidate.max_num_seqs // candidate.dp)
+    made = account(
+        arch,
+        device,
+        candidate.engine,
+        weights=None if candidate.weights == arch.weight_format else candidate.weights,
+        kv=candidate.kv,
+        tp=candidate.tp,
+        pp=candidate.pp,
+        dp=candidate.dp,
+        ep=candidate.ep,
+        request=Request(
+            max_model_len=question.longest,
+            max_num_seqs=per_rank,
+            max_num_batched_tokens=candidate.max_num_batched_tokens,
+        ),
+    )
+    promise = question.tpot or question.itl or question.e2e
+    reasons = {
+        "step_limit": f"with more a token could take longer than promised ({promise})",
+        "kv": "as many as the KV cache holds",
+        "max_num_seqs": "the most that was asked about",
+        "prefill": "more would only wait for their prompts",
+    }
+    return Settings(
+        model=ids.get(arch.name) or str(question.model),
+        tp=candidate.tp,
+        pp=candidate.pp,
+        dp=candidate.dp,
+        ep=candidate.ep,
+        weights=candidate.weights,
+        checkpoint_weights=arch.weight_format,
+        kv=candidate.kv,
+        max_num_seqs=candidate.max_num_seqs,
+        max_num_batched_tokens=candidate.max_num_batched_tokens,
+        isl=math.ceil(question.isl),
+        osl=math.ceil(question.osl),
+        max_model_len=question.longest,
+        gpu_memory_utilization=round(made.gpu_memory_utilization, 3),
+        prefix_hit_rate=question.prefix_hit_rate,
+        why_max_num_seqs=reasons.get(candidate.saturated_by, Settings.why_max_num_seqs),
+        memory_bytes=made.memory_bytes,
+        weight_bytes_per_device=made.weight_bytes,
+        replicas=candidate.replicas,
+        vendor=device.vendor,
+    )
 
 
 def engines() -> list[str]:

@@ -29,6 +29,7 @@ from batchline.accelerator import Accelerator
 from batchline.architecture import Architecture
 from batchline.engine import Request, account
 from batchline.errors import BatchlineError, ConfigError, InputError, MissingFactError, UnknownNameError
+from batchline.fleet import Pool
 from batchline.goodput import Promise, Server
 
 if TYPE_CHECKING:
@@ -41,7 +42,7 @@ if TYPE_CHECKING:
     from batchline.roofline import Floats
     from batchline.space import Space
 
-__all__ = ["BASES", "Candidate", "Nearest", "Plan", "Question", "cheapest", "load_question", "plan"]
+__all__ = ["BASES", "Candidate", "Nearest", "Plan", "Question", "cheapest", "load_question", "plan", "pools"]
 
 BASES = ("rental", "contract", "neocloud", "hyperscaler")
 """What a device costs: rented on demand, by contract of years, or owned by a small or a large cloud."""
@@ -85,6 +86,8 @@ class Question:
         Squared coefficients of variation of the gaps between arrivals (1: random) and of output lengths [-].
     max_model_len : int or None
         Longest request; by default the mean one [token].
+    mean_context : float or None
+        Mean tokens of a sequence while it decodes, where lengths vary; by default isl + osl / 2 [token].
     accelerators : tuple of str
         Names; empty for all that have a price.
     available : mapping of str to int
@@ -123,6 +126,7 @@ class Question:
     arrival_scv: float = 1.0
     length_scv: float = 0.0
     max_model_len: int | None = None
+    mean_context: float | None = None
     accelerators: tuple[str, ...] = ()
     available: Mapping[str, int] = field(default_factory=dict, hash=False)
     prices: Mapping[str, float] = field(default_factory=dict, hash=False)
@@ -173,7 +177,7 @@ class Question:
     @property
     def context(self) -> float:
         """Mean tokens of context of a sequence while it decodes [token]."""
-        return self.isl + self.osl / 2
+        return self.isl + self.osl / 2 if self.mean_context is None else self.mean_context
 
     @property
     def longest(self) -> int:
@@ -586,6 +590,40 @@ def cheapest(question: Question, priors: Prior | None = None) -> Candidate | Non
     return search.candidates(first)[first[0]] if first else None
 
 
+def pools(question: Question, workload: str, priors: Prior | None = None) -> list[Pool]:
+    """Deployments for a fleet, with the load of a workload that one replica of each carries.
+
+    Parameters
+    ----------
+    question : Question
+        The workload and its promises; its load does not matter here.
+    workload : str
+        What to call it.
+    priors : Prior, optional
+        Coefficients and intervals; by default those that the package ships.
+
+    Returns
+    -------
+    list of fleet.Pool
+        Of each accelerator and size the one that carries most, unless copies of smaller ones carry as much.
+
+    Raises
+    ------
+    InputError
+        The question is in users, whose rate depends on the deployment.
+
+    Examples
+    --------
+    >>> asked = Question(model="llama-3.1-8b", isl=1024, osl=256, tpot="30ms", accelerators=("l40s",), max_devices=1)
+    >>> [(pool.accelerator, pool.devices) for pool in pools(asked, "chat")]
+    [('l40s', 1)]
+    """
+    if question.users is not None:
+        raise InputError("A fleet is planned in requests a second.", "", "Give --rate instead of --users.")
+    search = _Search.of(dataclasses.replace(question, rate=None), priors or prior.load())
+    return search.pools(workload)
+
+
 class _Search:
     """One question, its space and its answer."""
 
@@ -863,6 +901,50 @@ class _Search:
             values, first = np.unique(index, return_index=True)  # the first row of a value is its cheapest
             found |= {f"{kind} {names[i]}": (int(rows[at]), 0) for i, at in zip(values, first, strict=True)}
         return found
+
+    def pools(self, workload: str) -> list[Pool]:
+        """Rows that a fleet could want, their memory counted exactly."""
+        rows = np.arange(len(self.budget))
+        if len(rows) == 0:
+            return []
+        self.carry(rows)
+        chosen: list[int] = []
+        for _ in range(_ROUNDS):
+            chosen = self._unbeaten(rows[self.keeps])
+            fresh = np.array([row for row in chosen if not self.exact[row]], dtype=np.intp)
+            if len(fresh) == 0:
+                break
+            self.capacity[fresh] = [self._engine_capacity(int(row)) for row in fresh]
+            self.exact[fresh] = True
+            self.carry(fresh)
+        return [self._pool(row, workload) for row in chosen]
+
+    def _unbeaten(self, rows: NDArray[np.intp]) -> list[int]:
+        """Of each accelerator and size the row that carries most, unless copies of smaller ones carry as much."""
+        best: dict[tuple[int, int], int] = {}
+        for row in rows[np.lexsort((self.budget[rows], -self.allowed[rows]))]:
+            best.setdefault((int(self.rows.accelerator[row]), int(self.rows.count[row])), int(row))
+        kept: dict[tuple[int, int], int] = {}
+        for (device, size), row in sorted(best.items()):
+            smaller = [(n, other) for (d, n), other in kept.items() if d == device]
+            if all(self.allowed[other] * (size // n) < self.allowed[row] for n, other in smaller):
+                kept[device, size] = row
+        return list(kept.values())
+
+    def _pool(self, row: int, workload: str) -> Pool:
+        space = self.rows
+        device, layout = space.accelerators[space.accelerator[row]], space.layouts[space.layout[row]]
+        weights = space.weights[space.weight[row]] or self.architecture.weight_format
+        degrees = " ".join(f"{name}{getattr(layout, name)}" for name in ("tp", "pp", "dp") if getattr(layout, name) > 1)
+        name = f"{self.architecture.name} on {layout.count} x {device.name}"
+        extra = f"{degrees or 'tp1'} {weights} kv {space.kvs[space.kv[row]]} {space.engines[space.engine[row]]}"
+        return Pool(
+            name=f"{name}, {extra}",
+            accelerator=device.name,
+            devices=layout.count,
+            usd_per_hour=float(space.usd_per_hour[row]),
+            capacity={workload: float(self.allowed[row])},
+        )
 
     # -- what is told --------------------------------------------------------------------------------------------------
 
