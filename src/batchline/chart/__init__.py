@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from batchline.chart._sample import CurveLike
     from batchline.chart._story import Story
 
-__all__ = ["breakdown", "data", "plot", "save", "six_plots"]
+__all__ = ["BATCH_AXES", "PLOTS", "THEMES", "breakdown", "data", "plot", "save", "six_plots"]
 
 BATCH_AXES: Final = ("log", "linear")
 """Kinds of batch axis."""

@@ -53,7 +53,7 @@ def _page(spec: dict[str, Any]) -> str:
     script = vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;")
     title = next((p["value"] for p in spec.get("params", []) if p["name"] == "figure_title"), "Batchline")
     # A name with "</script>" in it must not end the script.
-    body = json.dumps(spec, ensure_ascii=False).replace("</", "<\\/").replace("<!--", "<\\!--")
+    body = json.dumps(spec, ensure_ascii=False).replace("<", "\\u003c")
     return f"""<!doctype html>
 <html lang="{meta.get("language", "en")}">
 <head>

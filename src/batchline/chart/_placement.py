@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from batchline.chart._axis import Axis
 
-__all__ = ["Label", "Obstacle", "Placed", "along", "beside", "place", "polyline"]
+__all__ = ["Label", "Obstacle", "Placed", "along", "anywhere", "beside", "place", "polyline"]
 
 HIT = 1000.0
 """Cost of covering something that must stay visible; any sum below it is only a matter of taste."""
@@ -28,6 +28,7 @@ _ROUNDS = 6
 _LINE_HEIGHT = 1.15
 _APART = 4.0  # px between two labels
 _EDGE = 2.0  # px between a label and the frame
+_KEPT = 160  # cheapest places of a label that are looked at closely
 _SHORTER = 3.0  # cost of the short text
 _CROSSING = 12.0  # cost of a leader over another line
 _ARRIVED = 14.0  # px around the end of a leader
@@ -77,8 +78,8 @@ class Label:
     places : array of shape (n, 6)
         x, y of the middle of the line of text [px], alignment (-1 left, 0 centre, 1 right), cost, and x, y of the point
         that it names there [px]; a thin line joins them when they are apart. NaN: no line.
-    short : str
-        What is written where the whole text finds no place.
+    short : tuple of str
+        What is written where the whole text finds no place, longer ones first.
     size : float
         Font size [px].
     bold : bool
@@ -94,7 +95,7 @@ class Label:
     size: float = 12.0
     bold: bool = False
     rank: int = 1
-    short: str = ""
+    short: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -130,13 +131,13 @@ class Placed:
 
 
 def polyline(x: NDArray[np.float64], y: NDArray[np.float64], width: float, height: float) -> NDArray[np.float64]:
-    """Boxes of 4 px or less along the part of a line that lies in the frame."""
+    """Points, 5 px or less apart, along the part of a line that lies in the frame."""
     ok = np.isfinite(x) & np.isfinite(y)
     x, y = x[ok], y[ok]
     if x.size == 0:
         return np.empty((0, 4))
     along_line = np.concatenate([[0.0], np.cumsum(np.hypot(np.diff(x), np.clip(np.diff(y), -2000, 2000)))])
-    at = np.linspace(0, along_line[-1], max(2, int(along_line[-1] / 4)))
+    at = np.linspace(0, along_line[-1], max(2, int(along_line[-1] / 5)))
     px, py = np.interp(at, along_line, x), np.interp(at, along_line, y)
     inside = (px >= -1) & (px <= width + 1) & (py >= -1) & (py <= height + 1)
     return np.column_stack([px, py, px, py])[inside]
@@ -215,10 +216,15 @@ def _boxes(places: NDArray[np.float64], text: str, size: float, *, bold: bool) -
 
 def _gap(boxes: NDArray[np.float64], others: NDArray[np.float64]) -> NDArray[np.float64]:
     """Distance of each box to each other one; 0 where they overlap."""
-    a, b = boxes[:, None, :], others[None, :, :]
-    dx = np.maximum(0, np.maximum(b[..., 0] - a[..., 2], a[..., 0] - b[..., 2]))
-    dy = np.maximum(0, np.maximum(b[..., 1] - a[..., 3], a[..., 1] - b[..., 3]))
-    return np.asarray(np.hypot(dx, dy))
+    a, b = boxes.astype(np.float32).T[:, :, None], others.astype(np.float32).T[:, None, :]
+    dx = np.maximum(b[0] - a[2], a[0] - b[2])
+    dy = np.maximum(b[1] - a[3], a[1] - b[3])
+    np.maximum(dx, 0, out=dx)
+    np.maximum(dy, 0, out=dy)
+    dx *= dx
+    dy *= dy
+    dx += dy
+    return np.asarray(np.sqrt(dx, out=dx))
 
 
 @dataclass(frozen=True)
@@ -234,11 +240,15 @@ class _Choice:
 
 
 def _choice(label: Label, obstacles: list[Obstacle], x: Axis, y: Axis) -> _Choice:
-    texts = [label.text, label.short] if label.short else [label.text]
+    texts = [label.text, *label.short]
     boxes = np.concatenate([_boxes(label.places, text, label.size, bold=label.bold) for text in texts])
     cost = np.concatenate([label.places[:, 3] + _SHORTER * i for i in range(len(texts))])
     outside = (boxes[:, 0] < _EDGE) | (boxes[:, 2] > x.length - _EDGE)
-    cost += 2 * HIT * (outside | (boxes[:, 1] < _EDGE) | (boxes[:, 3] > y.length - _EDGE))
+    outside |= (boxes[:, 1] < _EDGE) | (boxes[:, 3] > y.length - _EDGE)
+    within = np.flatnonzero(~outside)
+    if within.size == 0:
+        within, cost = np.arange(len(boxes)), cost + 2 * HIT
+    boxes, cost = boxes[within], cost[within]
     for obstacle in obstacles:
         if len(obstacle.boxes) == 0:
             continue
@@ -246,12 +256,29 @@ def _choice(label: Label, obstacles: list[Obstacle], x: Axis, y: Axis) -> _Choic
         cost += obstacle.hit * (gap < obstacle.clear)
         if obstacle.name != label.name and obstacle.near:
             cost += obstacle.near * np.clip(1 - gap / obstacle.clearance, 0, 1)
-    places = np.concatenate([label.places] * len(texts))
+    best = np.argsort(cost, kind="stable")[:_KEPT]
+    kept, boxes, cost = within[best], boxes[best], cost[best]
+    places = label.places[kept % len(label.places)]
     leaders = _leaders(boxes, places)
     for obstacle in obstacles:
         if obstacle.name != label.name and obstacle.hit >= HIT and len(obstacle.boxes):
             cost += _CROSSING * _touched(leaders, obstacle.boxes)
-    return _Choice(label, [text for text in texts for _ in label.places], places, boxes, cost, leaders)
+    return _Choice(label, [texts[at // len(label.places)] for at in kept], places, boxes, cost, leaders)
+
+
+def anywhere(points: NDArray[np.float64], width: float, height: float) -> NDArray[np.float64]:
+    """Places over the whole frame, the nearer the cheaper, for a name that has no room beside what it names."""
+    if len(points) == 0:
+        return np.empty((0, 6))
+    spots = [(5.0, -1), (width - 5, 1)]
+    spots += [(x, align) for x in np.arange(0.05, 1.0, 0.1) * width for align in (-1, 0, 1)]
+    places = []
+    for y in np.arange(0.05, 1.0, 0.08) * height:
+        for x, align in spots:
+            away = np.hypot(points[:, 0] - x, points[:, 1] - y)
+            nearest = int(np.argmin(away))
+            places.append((x, y, align, 16 + away[nearest] / 6, *points[nearest, :2]))
+    return np.array(places)
 
 
 def _leaders(boxes: NDArray[np.float64], places: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -269,8 +296,12 @@ def _leaders(boxes: NDArray[np.float64], places: NDArray[np.float64]) -> NDArray
 
 def _touched(leaders: NDArray[np.float64], boxes: NDArray[np.float64]) -> NDArray[np.float64]:
     """Whether each leader comes within 3 px of any of the boxes."""
-    gap = _gap(leaders.reshape(-1, 4), boxes).min(axis=1).reshape(leaders.shape[:2])
-    return np.asarray((gap < 3).any(axis=1), dtype=float)
+    found = np.zeros(len(leaders))
+    there = leaders[:, 0, 0] > -1e5
+    if there.any():
+        gap = _gap(leaders[there].reshape(-1, 4), boxes).min(axis=1).reshape(-1, leaders.shape[1])
+        found[there] = (gap < 3).any(axis=1)
+    return found
 
 
 def place(labels: list[Label], obstacles: list[Obstacle], x: Axis, y: Axis) -> list[Placed]:
@@ -316,8 +347,11 @@ def _settle(choices: list[_Choice]) -> tuple[list[int], list[float]]:
             return choices[i].cost
         gap = _gap(choices[i].boxes, np.array(taken))
         crowded = HIT * (gap < _APART).sum(axis=1) + 4 * np.clip(1 - gap / 18, 0, 1).sum(axis=1)
-        crossing = HIT * _touched(choices[i].leaders, np.array(taken))
-        return np.asarray(choices[i].cost + crowded + crossing)
+        crossing = _touched(choices[i].leaders, np.array(taken))
+        for j, at in enumerate(chosen):
+            if at is not None and j != i:
+                crossing = crossing + (_gap(choices[i].boxes, choices[j].leaders[at]).min(axis=1) < 2)
+        return np.asarray(choices[i].cost + crowded + HIT * crossing)
 
     for _ in range(_ROUNDS):
         before = list(chosen)

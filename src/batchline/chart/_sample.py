@@ -160,8 +160,7 @@ def sample(curve: CurveLike, low: float, high: float, marks: Sequence[float | No
     grid = np.concatenate([np.geomspace(first, last, _POINTS), np.linspace(first, last, 40)])
     exact = [mark for mark in marks if mark is not None and first <= mark <= last]
     # Six digits are finer than a pixel and keep the files small.
-    batch = np.unique(np.concatenate([[float(f"{value:.6g}") for value in grid], exact, [first, last]]))
-    batch = batch[(batch >= first) & (batch <= last)]
+    batch = np.unique([float(f"{value:.6g}") for value in (*grid, *exact, first, last)])
 
     def on_grid(values: Any) -> NDArray[np.float64]:
         return np.asarray(np.interp(batch, known, np.asarray(values, dtype=float)[order]))

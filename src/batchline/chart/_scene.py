@@ -53,8 +53,8 @@ class Line:
         Its name as written; none for a line that has no label.
     prefer : float
         Where the name goes if it may choose: 0 at the left end, 1 at the right one.
-    short : str
-        Its name where the whole one finds no place.
+    short : tuple of str
+        Its name where the whole one finds no place, longer ones first.
     """
 
     series: str
@@ -62,7 +62,7 @@ class Line:
     value: NDArray[np.float64]
     text: str = ""
     prefer: float = 0.5
-    short: str = ""
+    short: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -79,8 +79,8 @@ class Rule:
         Where it stands: one of the two.
     top : float or None
         Value at which a rule at a batch ends; by default it goes through.
-    short : str
-        What is written where the text finds no place.
+    short : tuple of str
+        What is written where the text finds no place, longer ones first.
     """
 
     kind: str
@@ -88,7 +88,7 @@ class Rule:
     batch: float | None = None
     value: float | None = None
     top: float | None = None
-    short: str = ""
+    short: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -103,8 +103,8 @@ class Mark:
         What is written at it; none for an unnamed one.
     batch, value : float
         Where it lies.
-    short : str
-        What is written where the text finds no place.
+    short : tuple of str
+        What is written where the text finds no place, longer ones first.
     role : str
         Colour of a dot.
     """
@@ -113,7 +113,7 @@ class Mark:
     text: str
     batch: float
     value: float
-    short: str = ""
+    short: tuple[str, ...] = ()
     role: str = "step"
 
 
@@ -185,7 +185,7 @@ class Scene:
                 line.series,
                 line.text,
                 line.series,
-                _placement.along(boxes[line.series], FONT_SIZE, prefer=line.prefer),
+                self._line_places(line, boxes[line.series]),
                 FONT_SIZE,
                 bold=True,
                 rank=0,
@@ -196,11 +196,16 @@ class Scene:
         ]
         return labels
 
+    def _line_places(self, line: Line, boxes: NDArray[np.float64]) -> NDArray[np.float64]:
+        near = _placement.along(boxes, FONT_SIZE, prefer=line.prefer)
+        return np.concatenate([near, _placement.anywhere(boxes, self.x.length, self.y.length)])
+
     def _mark_label(self, mark: Mark) -> Label:
         x, y = float(self.x.pixel(mark.batch)), float(self.y.pixel(mark.value))
         bold = mark.kind == "run"
         size = _BOLD_SIZE if bold else FONT_SIZE
-        places = _placement.beside(x, y, size, _MARK_REACH)
+        near = _placement.beside(x, y, size, _MARK_REACH)
+        places = np.concatenate([near, _placement.anywhere(np.array([[x, y]]), self.x.length, self.y.length)])
         role = "step" if bold else "text"
         return Label(f"mark {mark.kind}", mark.text, role, places, size, bold, rank=0 if bold else 1, short=mark.short)
 
@@ -227,18 +232,37 @@ class Scene:
         start = float(self.y.pixel(float(self.lines[0].value[0])))
         if abs(start - y) < 4:
             # The line begins on the rule and hides it there, so the name stands above both.
-            places += [(5.0, y - rise - away, -1, 2.0 + away / 4, np.nan, np.nan) for away in (4, 8, 12)]
+            others = [float(self.y.pixel(rule.value)) for rule in self.rules if rule.value not in (None, value)]
+            places += [
+                (5.0, y - rise - away, -1, 2.0 + away / 4, np.nan, np.nan)
+                for away in (4, 8, 12)
+                if not any(y - rise - away < other < y for other in others)
+            ]
+        places += [
+            (share * self.x.length, y + side * (rise + away), align, 8 + away / 5, share * self.x.length, y)
+            for share in np.arange(0.06, 1.0, 0.08)
+            for away in (16, 30, 46, 64, 84, 106, 130)
+            for side in (-1, 1)
+            for align in (-1, 0, 1)
+        ]
         return places
 
     def _at_edge(self, batch: float) -> list[tuple[float, float, float, float, float, float]]:
         """Places beside an upright rule, from the top down."""
         x = float(self.x.pixel(batch))
         lines = np.arange(0.5, self.y.length / (FONT_SIZE + 4)) * (FONT_SIZE + 4) + 2
-        return [
+        beside: list[tuple[float, float, float, float, float, float]] = [
             (x + side * 6, float(y), -side, 0.15 * index + (0.0 if side < 0 else 0.5), np.nan, np.nan)
             for side in (-1, 1)
             for index, y in enumerate(lines)
         ]
+        away: list[tuple[float, float, float, float, float, float]] = [
+            (x + side * far, float(y), -side, 8 + far / 8 + 0.15 * index, x, float(y))
+            for side in (-1, 1)
+            for far in (20, 40, 70, 110, 160)
+            for index, y in enumerate(lines)
+        ]
+        return beside + away
 
     def _obstacles(self, boxes: dict[str, NDArray[np.float64]]) -> list[Obstacle]:
         found = [Obstacle(series, line, clearance=16.0, near=6.0) for series, line in boxes.items()]
@@ -299,6 +323,7 @@ class Scene:
                     "size": _SIZES[mark.kind],
                 }
                 for mark in self.marks
+                if self.x.inside(mark.batch) and self.y.inside(mark.value)
             ],
             f"{key}_labels": [
                 {

@@ -159,6 +159,7 @@ def _latency_axis(story: Story) -> Axis:
     edge = min(curve.capacity_batch, taken.batch[-1])
     top = max(taken.at(taken.step, edge), curve.optimum.t_step, curve.latency_floor)
     top = max(1.3 * top, 1.05 * min(float(taken.step[-1]), 1.6 * top))
+    top = min(top, 3.2 * max(curve.optimum.t_step, curve.latency_floor))
     if taken.high is not None:
         top = max(top, 1.1 * taken.at(taken.high, story.batch))
     if curve.step_limit is not None and curve.step_limit <= 2 * top:
@@ -172,7 +173,7 @@ def _latency_axis(story: Story) -> Axis:
 def _latency_floor(story: Story) -> Rule:
     floor = milliseconds(story.curve.latency_floor)
     words, short = story.say("latency_floor", time=floor), story.say("floor_short", value=floor)
-    return Rule("floor", words, value=story.curve.latency_floor * 1e3, short=short)
+    return Rule("floor", words, value=story.curve.latency_floor * 1e3, short=(short,))
 
 
 def _limit_level(story: Story) -> list[Rule]:
@@ -183,7 +184,8 @@ def _limit_level(story: Story) -> list[Rule]:
     key = "limit" if axis.inside(limit * 1e3) else "limit_above"
     if limit < story.curve.latency_floor:
         key = "limit_below"
-    return [Rule("limit", story.say(key, time=round_time(limit)), value=min(limit * 1e3, axis.high * 1.1))]
+    words, short = story.say(key, time=round_time(limit)), story.say("limit_short", time=round_time(limit))
+    return [Rule("limit", words, value=min(limit * 1e3, axis.high * 1.1), short=(short,))]
 
 
 def _latency_title(story: Story, name: str) -> str:
@@ -268,7 +270,8 @@ def _cost_axis(story: Story, unit: float) -> Axis:
     each = [values / taken.batch * unit for values in parts if values is not None and np.any(values > 0)]
     floor, at_run = story.cost_floor * unit, story.per_token * unit
     if story.linear:
-        top = min(4.5 * max(floor, at_run), 1.3 * max(float(np.max(values)) for values in each))
+        tallest = float(np.max(np.maximum(taken.step, taken.memory) / taken.batch)) * unit
+        top = min(4.5 * max(floor, at_run), 1.3 * tallest)
         return Axis(log=False, low=0.0, high=top, length=HEIGHT, ticks=linear_ticks(0, top), down=True)
     high = taken.step if taken.high is None else np.maximum(taken.step, taken.high)
     top = 1.4 * max([float(high[0] / taken.batch[0] * unit), *(float(np.max(values)) for values in each)])
@@ -290,7 +293,7 @@ def _cost_floor(story: Story, unit: float) -> Rule:
     cause = "both" if story.curve.reading == "serial" else "kv" if story.kv_is_floor else "compute"
     floor = story.cost(story.cost_floor)
     words, short = story.say(f"cost_floor_{cause}", cost=floor), story.say("floor_short", value=floor)
-    return Rule("floor", words, value=story.cost_floor * unit, short=short)
+    return Rule("floor", words, value=story.cost_floor * unit, short=(short,))
 
 
 def _limit_edge(story: Story) -> list[Rule]:
@@ -301,7 +304,8 @@ def _limit_edge(story: Story) -> list[Rule]:
     batch = float(np.interp(limit, taken.step, taken.batch))
     if story.apart(batch, story.batch) < 6:
         return []
-    return [Rule("limit", story.say("limit", time=round_time(limit)), batch=batch)]
+    words, short = story.say("limit", time=round_time(limit)), story.say("limit_short", time=round_time(limit))
+    return [Rule("limit", words, batch=batch, short=(short,))]
 
 
 def _cost_title(story: Story, name: str) -> str:
@@ -325,7 +329,7 @@ def _with_prediction(
     taken = story.sample
     if taken.bound is not None:
         words, short = story.say("name_bound"), story.say("name_bound_short")
-        lines = [*lines, Line("bound", taken.batch, taken.bound * scale, words, 0.8, short)]
+        lines = [*lines, Line("bound", taken.batch, taken.bound * scale, words, 0.8, (short,))]
     named = len(story.measured) // 2
     marks = marks + [
         Mark("measured", story.say("measured") if i == named else "", batch, seconds * story.scale_at(scale, batch))

@@ -24,7 +24,9 @@ __all__ = ["Story", "answer", "milliseconds", "round_time"]
 
 def milliseconds(seconds: float) -> str:
     """A time in the unit of the axes, three digits."""
-    places = 2 - int(np.floor(np.log10(max(seconds * 1e3, 1e-9))))
+    if seconds == 0:
+        return "0 ms"
+    places = 2 - int(np.floor(np.log10(seconds * 1e3)))
     return f"{seconds * 1e3:,.{min(max(places, 0), 9)}f} ms"
 
 
@@ -129,10 +131,10 @@ class Story:
     def parts(self, names: Sequence[str], scale: NDArray[np.float64]) -> list[Line]:
         """Lines of the parts that take any time, in the units of a plot."""
         prefer = {"weights": 0.12, "kv": 0.75, "compute": 0.85, "memory": 0.3, "overhead": 0.15, "communication": 0.5}
-        shorter = {"memory": self.say("name_memory_short")}
+        shorter = {"memory": (self.say("name_memory_short"),)}
         shown = {name: self.sample.part(name) for name in names}
         return [
-            Line(name, self.sample.batch, values * scale, self.say(f"name_{name}"), prefer[name], shorter.get(name, ""))
+            Line(name, self.sample.batch, values * scale, self.say(f"name_{name}"), prefer[name], shorter.get(name, ()))
             for name, values in shown.items()
             if values is not None and np.any(values > 0)
         ]
@@ -142,7 +144,7 @@ class Story:
         shown = {name: self.sample.part(name) for name in names}
         times = {name: self.sample.at(values, self.batch) for name, values in shown.items() if values is not None}
         longest = sorted(times, key=lambda name: -times[name])[:most]
-        words = ", ".join(f"{self.say(f'name_{name}')} {milliseconds(times[name])}" for name in longest)
+        words = ", ".join(f"{self.say(f'name_{name}')} {milliseconds(times[name])}" for name in longest if times[name])
         return words[0].upper() + words[1:]
 
     def edges(self, lines: Sequence[Line]) -> list[Rule]:
@@ -151,7 +153,7 @@ class Story:
         if self.capacity is not None:
             full = batch_text(self.capacity)
             words, short = self.say("full_at", batch=full), self.say("full_short", batch=full)
-            rules.append(Rule("capacity", words, batch=self.capacity, short=short))
+            rules.append(Rule("capacity", words, batch=self.capacity, short=(short,)))
         if self.capacity is None or self.apart(self.batch, self.capacity) > 3:
             top = max(self.sample.at(line.value, self.batch) for line in lines)
             rules.append(Rule("run", "", batch=self.batch, top=top))
@@ -165,7 +167,7 @@ class Story:
         """The batch to run, named with what it gives."""
         run = batch_text(self.batch)
         batch = self.say("run_knee", batch=run) if self.runs_at_knee else run
-        short = self.say("run_short", batch=run, value=words)
+        short = (self.say("run_short", batch=run, value=words), self.say("run", batch=run))
         return Mark("run", self.say(key, batch=batch, value=words), self.batch, value, short)
 
     def knee_on(self, line: NDArray[np.float64]) -> list[Mark]:

@@ -154,7 +154,7 @@ def _marks(scene: _Frame, x: alt.X, y: alt.Y, palette: Mapping[str, str]) -> lis
     size = alt.Size("size:Q", scale=None)
     return [
         alt.Chart(_named(f"{scene.key}_marks"))
-        .mark_point(strokeWidth=1.8, opacity=1, clip=True)
+        .mark_point(strokeWidth=1.8, opacity=1)
         .encode(x, y, by_look(alt.Fill, fill), by_look(alt.Stroke, stroke), by_look(alt.Shape, shape), size)
     ]
 
@@ -211,7 +211,7 @@ def _drawing(scene: _Frame) -> dict[str, Any]:
         plot = alt.layer(*layers)
         if scene.right_title:
             # The right axis has nothing to draw: it is the left one in another unit.
-            other = alt.Chart(alt.InlineData(values=[{"right": 1.0}])).mark_point(opacity=0, clip=True)
+            other = alt.Chart(_named(f"{scene.key}_shade")).mark_point(opacity=0, clip=True)
             plot = alt.layer(plot, other.encode(_y(scene, "right", "right"))).resolve_scale(y="independent")
         title = alt.TitleParams(
             text=_signal(f"{scene.key}_title"),
