@@ -1,7 +1,7 @@
 """Worked numbers of the literature, row by row: what formulas and published figures say, and what our functions give.
 
-Every id of the table is named here: computed (`OURS`), a wrong figure that must not come out (`WRONG`), measured on real
-hardware (the predictive reading is compared with such points in docs/validation.md), or at home in another test file.
+Every id of the table is named here: computed (`OURS`), a wrong figure that must not come out (`WRONG`), measured on
+real hardware (docs/validation.md compares the predictive reading with such points), or at home in another test file.
 """
 
 import ast
