@@ -25,7 +25,7 @@ import numpy as np
 from batchline import cost, goodput, prior, units
 from batchline import price as prices_module
 from batchline import space as space_module
-from batchline.accelerator import Accelerator
+from batchline.accelerator import Accelerator, resolve
 from batchline.architecture import Architecture
 from batchline.engine import Request, account
 from batchline.errors import BatchlineError, ConfigError, InputError, MissingFactError, UnknownNameError
@@ -515,9 +515,9 @@ def _differences(best: Candidate, other: Candidate) -> list[str]:
     found.append(f"{dearer:+.0%} cost" if abs(dearer) >= 0.005 else "the same cost")
     for name, what in (("tpot_s", "a token"), ("ttft_s", "the first token")):
         ratio = getattr(other, name) / getattr(best, name)
-        if abs(ratio - 1.0) >= 0.02:
-            speed = "faster" if ratio < 1 else "slower"
-            found.append(f"{what} {max(ratio, 1 / ratio):.2g} times {speed}")
+        times, speed = max(ratio, 1.0 / ratio), "faster" if ratio < 1.0 else "slower"
+        if times >= 1.05:
+            found.append(f"{what} {times - 1.0:.0%} {speed}" if times < 2.0 else f"{what} {times:.2g} times {speed}")
     if other.devices != best.devices:
         found.append(f"{other.devices} devices instead of {best.devices}")
     if abs(other.p_slo - best.p_slo) >= 0.01:
@@ -641,9 +641,9 @@ class _Search:
         self.budget = np.tile(np.array(self.budgets, dtype=float), n)
         self.capacity = self.rows.capacity_batch.copy()
         self.load = question.users if question.users is not None else question.rate
-        have = {_resolve(name): float(number) for name, number in question.available.items()}
+        have = {resolve(name): float(number) for name, number in question.available.items()}
         limits = np.array([have.get(device.name, np.inf) for device in space.accelerators])
-        measured = {_resolve(name): factor for name, factor in question.slower.items()}
+        measured = {resolve(name): factor for name, factor in question.slower.items()}
         self.slower = np.array([measured.get(device.name, 1.0) for device in space.accelerators])
         size, shape = len(rows), (len(rows), len(_MORE))
         self.there = limits[self.rows.accelerator] if size else np.zeros(0)
@@ -848,17 +848,16 @@ class _Search:
         return [(int(row), 0) for row in self._order(np.flatnonzero(np.isfinite(self.cost[:, 0])))[:1]]
 
     def _cheapest(self) -> list[tuple[int, int]]:
-        """The cheapest row, and the next that differ from it in accelerator, formats or the size of a replica."""
+        """The cheapest row and those of other accelerators, or failing them of other formats and sizes of a replica."""
         rows = self._order(np.flatnonzero(np.isfinite(self.cost[:, 0])))
         chosen: list[int] = []
-        seen: set[tuple[int, ...]] = set()
-        for row in rows:
-            kind = (int(self.rows.accelerator[row]), int(self.rows.weight[row]), int(self.rows.count[row]))
-            if kind not in seen:
-                seen.add(kind)
-                chosen.append(int(row))
-            if len(chosen) == _SHOWN:
-                break
+        for kind in (("accelerator",), ("accelerator", "weight", "count")):
+            seen = {tuple(int(getattr(self.rows, name)[row]) for name in kind) for row in chosen}
+            for row in rows:
+                here = tuple(int(getattr(self.rows, name)[row]) for name in kind)
+                if len(chosen) < _SHOWN and here not in seen:
+                    seen.add(here)
+                    chosen.append(int(row))
         own = [int(row) for row in rows if self.rows.weights[self.rows.weight[row]] is None][:1]
         chosen += [row for row in own if row not in chosen]  # always show what the checkpoint itself costs
         return [(row, 0) for row in chosen]
@@ -1135,13 +1134,9 @@ def _at(values: Floats, index: int) -> float:
     return float(np.asarray(values).reshape(-1)[index if np.ndim(values) else 0])
 
 
-def _resolve(name: str) -> str:
-    return Accelerator.load(name).name
-
-
 def _priced(question: Question) -> tuple[list[Accelerator], list[Price | None]]:
     """Devices to consider and their prices; one that was named must have a price."""
-    own = {_resolve(name): usd for name, usd in question.prices.items()}
+    own = {resolve(name): usd for name, usd in question.prices.items()}
     named = [Accelerator.load(name) for name in question.accelerators]
     devices = named or [Accelerator.load(name) for name in dict.fromkeys([*own, *prices_module.names()])]
     found: list[Price | None] = []

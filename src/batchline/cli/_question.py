@@ -1,0 +1,159 @@
+"""Options that make a planner's question, shared by `plan` and `launch`."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from batchline.cli import _options
+from batchline.errors import InputError
+from batchline.units import parse_price
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from batchline.planner import Question
+
+_F = TypeVar("_F", bound="Callable[..., Any]")
+
+
+class _Names(click.ParamType[Any]):
+    """Names with commas between them."""
+
+    name = "names"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        return tuple(part.strip() for part in value.split(",") if part.strip()) if isinstance(value, str) else value
+
+
+class _Named(click.ParamType[Any]):
+    """NAME=VALUE, or a value alone for the only accelerator."""
+
+    name = "name=value"
+
+    def __init__(self, read: Callable[[str], Any]) -> None:
+        self._read = read
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        if not isinstance(value, str):
+            return value
+        name, equals, text = value.rpartition("=")
+        return (name.strip() if equals else "", self._read(text))
+
+
+def _count(text: str) -> int:
+    try:
+        return int(text)
+    except ValueError:
+        raise InputError(f"{text!r} is no number of devices.", "", "Write it like h100=64.") from None
+
+
+def _times(text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        raise InputError(f"{text!r} is no number.", "", "Write it like h100=1.2.") from None
+
+
+NAMES = _Names()
+
+
+def question_options(command: _F) -> _F:
+    """Add the options of a question."""
+    options = [
+        click.option("--isl", type=_options.TOKENS, metavar="TOKENS", help="Mean tokens of a prompt."),
+        click.option("--osl", type=_options.TOKENS, metavar="TOKENS", help="Mean tokens of an answer."),
+        click.option("--rate", type=_options.RATE, metavar="20/s", help="Requests that arrive."),
+        click.option("--users", type=float, help="People who wait for an answer and then think, instead of a rate."),
+        click.option("--think", "think_s", type=_options.DURATION, metavar="30s", help="How long they think."),
+        click.option("--ttft", metavar="p95:2s", help="Promise on the first token; without pNN the mean."),
+        click.option("--tpot", metavar="p95:40ms", help="Promise on the time per output token."),
+        click.option("--itl", metavar="100ms", help="Promise on the longest gap between tokens."),
+        click.option("--e2e", metavar="p95:30s", help="Promise on the whole request."),
+        click.option("--headroom", type=float, metavar="0.1", help="Share of the capacity kept free.  [default: 0.1]"),
+        click.option(
+            "--confidence",
+            type=float,
+            metavar="0.9",
+            help="Choose so that the promises hold with this chance, given how far predictions miss.",
+        ),
+        click.option("--prefix-hit-rate", type=float, metavar="0.5", help="Share of prompt tokens found in the cache."),
+        click.option("--max-model-len", type=_options.TOKENS, metavar="TOKENS", help="Longest request."),
+        click.option("--on", "accelerators", type=NAMES, metavar="NAMES", help="Accelerators.  [default: all priced]"),
+        click.option(
+            "--available",
+            type=_Named(_count),
+            multiple=True,
+            metavar="NAME=N",
+            help="Devices that there are; give it once for each accelerator.",
+        ),
+        click.option(
+            "--price",
+            "prices",
+            type=_Named(parse_price),
+            multiple=True,
+            metavar="NAME=$/h",
+            help="Price of one device, in place of the catalogue's.",
+        ),
+        click.option(
+            "--slower",
+            type=_Named(_times),
+            multiple=True,
+            metavar="NAME=TIMES",
+            help="Measured over predicted times on an accelerator.",
+        ),
+        click.option(
+            "--basis",
+            type=click.Choice(["rental", "contract", "neocloud", "hyperscaler"]),
+            help="Catalogue price that counts: rented, by contract, or the owner's cost.  [default: rental]",
+        ),
+        click.option("--weights", type=NAMES, metavar="FORMATS", help="Weight formats; `checkpoint` is its own."),
+        click.option("--kv", type=NAMES, metavar="FORMATS", help="KV cache formats.  [default: bf16,fp8]"),
+        click.option(
+            "--engine", "engines", type=NAMES, metavar="NAMES", help="Engines.  [default: vllm,sglang,trtllm]"
+        ),
+        click.option("--max-devices", type=click.IntRange(min=1), help="Most devices of a replica.  [default: 64]"),
+        click.option("--max-batch", type=click.IntRange(min=1), help="Most sequences of a rank.  [default: 1024]"),
+        click.option("--pue", type=float, metavar="1.2", help="Power of the building over that of the machines."),
+    ]
+    for option in reversed(options):
+        command = option(command)
+    return command
+
+
+def question_of(model: str, options: dict[str, Any]) -> Question:
+    """Make the question of a model and options; a .toml file gives what the options leave open."""
+    from batchline.planner import Question, load_question
+
+    names = [field.name for field in dataclasses.fields(Question) if field.name in options]
+    given = {name: options.pop(name) for name in names}
+    given = {name: value for name, value in given.items() if value is not None and value != ()}
+    for name in ("available", "prices", "slower"):
+        if name in given:
+            given[name] = _named(name, given[name], given.get("accelerators", ()))
+    if Path(model).suffix.casefold() == ".toml":
+        saved = load_question(model)
+        for one, other in (("rate", "users"), ("users", "rate")):
+            if one in given and other not in given:
+                given[other] = None
+        return dataclasses.replace(saved, **given)
+    for name in ("isl", "osl"):
+        if name not in given:
+            raise InputError(f"How long are requests? --{name} is missing.", "", "Write --isl 4k --osl 1k.")
+    return Question(model=model, **given)
+
+
+def _named(option: str, pairs: tuple[tuple[str, Any], ...], accelerators: tuple[str, ...]) -> dict[str, Any]:
+    found = {}
+    for name, value in pairs:
+        if name:
+            found[name] = value
+        elif len(accelerators) == 1:
+            found[accelerators[0]] = value
+        else:
+            flag = {"prices": "price"}.get(option, option)
+            raise InputError(f"--{flag} {value}: of which accelerator?", "", f"Write it like --{flag} h100={value}.")
+    return found

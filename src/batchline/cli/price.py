@@ -1,0 +1,175 @@
+"""`batchline price`: what to charge, and whether an API is cheaper."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from batchline.cli import _options, _output, _question
+from batchline.errors import InputError
+from batchline.units import format_time, format_usd, parse_tokens
+
+if TYPE_CHECKING:
+    from batchline.deployment import Deployment
+    from batchline.market import Comparison
+    from batchline.price_sheet import PriceSheet
+
+
+@click.command("price")
+@click.argument("model")
+@_options.deployment_options
+@click.option(
+    "--isl", type=_options.TOKENS, default="4k", show_default=True, metavar="TOKENS", help="Tokens of a prompt."
+)
+@click.option(
+    "--osl", type=_options.TOKENS, default="1k", show_default=True, metavar="TOKENS", help="Tokens of an answer."
+)
+@click.option("--batch", type=float, help="Sequences decoded together at the plain price.  [default: as many as fit]")
+@click.option(
+    "--tpot", "tpot_s", type=_options.DURATION, metavar="40ms", help="Longest time per token at the plain price."
+)
+@click.option(
+    "--utilisation", type=float, default=1.0, show_default=True, help="Share of the time that the machine is busy."
+)
+@click.option("--margin", type=float, default=0.0, show_default=True, help="Share of the price that is profit.")
+@click.option("--fast", type=float, default=2.5, show_default=True, help="How many times faster the fast mode is.")
+@click.option(
+    "--contexts",
+    type=_question.NAMES,
+    default="32k,128k",
+    show_default=True,
+    metavar="TOKENS,...",
+    help="Longer requests.",
+)
+@click.option(
+    "--prefix-hit-rate", type=float, default=0.9, show_default=True, help="Share of a prompt that a cache hit finds."
+)
+@click.option(
+    "--reading",
+    type=click.Choice(["predict", "bound", "serial"]),
+    default="predict",
+    show_default=True,
+    help="As of the curve.",
+)
+@click.option(
+    "--market",
+    "market_name",
+    is_flag=False,
+    flag_value="",
+    metavar="[NAME]",
+    help="Lay APIs beside it (extra `market`).",
+)
+@_options.output_options
+def command(model: str, **options: Any) -> None:
+    """Derive a price sheet from what tokens cost: input, cached, output, long context, fast and batch mode.
+
+    \b
+    batchline price llama-3.1-70b --on 4xh100 --weights fp8 --tpot 40ms --utilisation 0.6 --margin 0.3
+    batchline price deepseek-v3 --on 16xh200 --tp 1 --dp 16 --ep 16 --market deepseek-v3
+    """
+    from batchline import price_sheet
+
+    deployment = _options.deployment_of(model, options)
+    sheet = price_sheet.price_sheet(
+        deployment,
+        options["isl"],
+        options["osl"],
+        batch=options["batch"],
+        tpot_s=options["tpot_s"],
+        utilisation=options["utilisation"],
+        margin=options["margin"],
+        fast=options["fast"],
+        contexts=[parse_tokens(text) for text in options["contexts"]],
+        prefix_hit_rate=options["prefix_hit_rate"],
+        reading=options["reading"],
+    )
+    if deployment.price is not None and (warning := deployment.price.stale_warning()):
+        _output.warn(warning)
+    rows = None
+    if options["market_name"] is not None:
+        rows = _compared(deployment, sheet, options["market_name"] or deployment.architecture.name, options)
+    if options["as_json"]:
+        market = {} if rows is None else {"market": [_flat(row) for row in rows]}
+        _output.print_json(sheet.to_dict() | market)
+    elif options["as_csv"]:
+        _output.print_csv([vars(row) for row in sheet.rows])
+    else:
+        _print(deployment, sheet, rows)
+
+
+def _compared(deployment: Deployment, sheet: PriceSheet, name: str, options: dict[str, Any]) -> list[Comparison]:
+    """APIs against the machine at full use, prompts and answers as asked."""
+    from batchline import cost, market
+
+    if deployment.usd_per_hour is None:  # the sheet refused it before
+        raise InputError("No price is known.")
+    second = deployment.usd_per_hour / 3600.0
+    isl, osl = options["isl"], options["osl"]
+    own = cost.token_costs(
+        deployment.usd_per_hour,
+        sheet.row("input").usd_per_mtok_cost * sheet.utilisation * isl / 1e6 / second,
+        sheet.row("output").usd_per_mtok_cost * sheet.utilisation * osl / 1e6 / second,
+        isl,
+        osl,
+    )
+    return market.compare(own, deployment.usd_per_hour, market.offers(name), isl, osl)
+
+
+def _flat(row: Comparison) -> dict[str, Any]:
+    return {**vars(row.offer), **{key: value for key, value in vars(row).items() if key != "offer"}}
+
+
+def _print(deployment: Deployment, sheet: PriceSheet, market: list[Comparison] | None) -> None:
+    console = _output.console()
+    console.print()
+    source = "" if deployment.price is None else f" ({deployment.price.describe()})"
+    console.print(f"{sheet.title}, {format_usd(deployment.usd_per_hour or 0.0)}/h{source}", style="bold")
+    console.print(
+        f"  Batch {sheet.batch:,.0f}, {format_time(sheet.tpot_s)} a token, busy {sheet.utilisation:.0%} of the time, "
+        f"margin {sheet.margin:.0%} of the price."
+    )
+    console.print()
+    columns = [("", "left"), ("cost $/M", "right"), ("price $/M", "right"), ("times", "right"), ("from", "left")]
+    rows = [
+        (row.name, f"{row.usd_per_mtok_cost:,.4g}", f"{row.usd_per_mtok_price:,.4g}", f"{row.times_base:.3g}", row.why)
+        for row in sheet.rows
+    ]
+    console.print(_output.table(columns, rows))
+    console.print()
+    if sheet.balance_context:
+        console.print(
+            f"  From {sheet.balance_context:,.0f} tokens of context on, reading the KV cache outweighs computing."
+        )
+    for note in sheet.notes:
+        console.print(f"  {note}")
+    if market is not None:
+        _print_market(market)
+
+
+def _print_market(rows: list[Comparison]) -> None:
+    from batchline import market
+
+    console = _output.console()
+    console.print()
+    console.print(f"  The market ({market.release()}), and the use from which your machine is cheaper:", style="bold")
+    columns = [
+        ("API", "left"),
+        ("$/M in", "right"),
+        ("$/M out", "right"),
+        ("$/request", "right"),
+        ("busy from", "right"),
+        ("requests/month", "right"),
+    ]
+    cells = [
+        (
+            f"{row.offer.provider}: {row.offer.model}",
+            f"{row.offer.usd_per_mtok_input:,.3g}",
+            f"{row.offer.usd_per_mtok_output:,.3g}",
+            f"{row.api_usd_per_request:.3g}",
+            f"{row.break_even_utilisation:.0%}" if row.break_even_requests_per_month else "never",
+            f"{row.break_even_requests_per_month:,.0f}" if row.break_even_requests_per_month else "-",
+        )
+        for row in rows
+    ]
+    console.print(_output.table(columns, cells))
