@@ -1,8 +1,10 @@
 """Published arithmetic on what tokens cost, by the ids of the worked numbers."""
 
 import csv
+import doctest
 import json
 import re
+from pathlib import Path
 
 import pytest
 
@@ -138,3 +140,11 @@ def test_break_even_against_deepseeks_own_prices():
     assert row.break_even_utilisation == pytest.approx(own.usd_per_request / row.api_usd_per_request)
     assert 0.05 < row.break_even_utilisation < 0.2
     assert row.break_even_requests_per_month * row.api_usd_per_request == pytest.approx(cost.usd_per_month(H800_NODE))
+
+
+@pytest.mark.parametrize("page", ["pricing.md", "plan.md"])
+def test_examples_of_the_docs(page):
+    path = Path(__file__).parents[1] / "docs" / page
+    found = doctest.testfile(str(path), module_relative=False, optionflags=doctest.NORMALIZE_WHITESPACE)
+    assert found.attempted > 0
+    assert found.failed == 0

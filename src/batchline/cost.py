@@ -301,14 +301,14 @@ def usd_range(usd: Floats, price: Price) -> dict[str, Floats]:
     Parameters
     ----------
     usd : float or array
-        A cost at the median price, per token, request or month.
+        A cost at the median price, per token, request or month [USD].
     price : Price
         Prices of the device.
 
     Returns
     -------
     dict
-        The cost at the "low", "median" and "high" price: cost is proportional to price.
+        The cost at the "low", "median" and "high" price [USD]: cost is proportional to price.
 
     Examples
     --------
