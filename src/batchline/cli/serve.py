@@ -1,0 +1,102 @@
+"""`batchline serve`: the page and the JSON API on this machine."""
+
+from __future__ import annotations
+
+import os
+import socket
+
+import click
+
+from batchline.cli import _output
+from batchline.errors import InputError
+
+_LOOPBACK = ("127.0.0.1", "::1", "localhost")
+
+
+@click.command("serve")
+@click.option(
+    "--host",
+    default="127.0.0.1",
+    show_default=True,
+    help="Address to listen on; others than yours reach it at 0.0.0.0.",
+)
+@click.option(
+    "--port", type=click.IntRange(0, 65535), default=8765, show_default=True, help="Port; 0 takes a free one."
+)
+@click.option("--workers", type=click.IntRange(1, 64), default=1, show_default=True, help="Processes.")
+@click.option(
+    "--name",
+    "names",
+    multiple=True,
+    metavar="HOST",
+    help="A name under which the server is reached, as in http://HOST; with --host 0.0.0.0 none is refused by default.",
+)
+@click.option("--log/--no-log", "access_log", default=True, help="A line of JSON on stderr for each request.")
+@click.option("--open", "opens", is_flag=True, help="Open the page in the browser.")
+def command(host: str, port: int, workers: int, names: tuple[str, ...], access_log: bool, opens: bool) -> None:
+    """Serve the page: drag a slider and see the six plots, the optimum and the price of a token.
+
+    \b
+    batchline serve
+    batchline serve --port 9000 --open
+    batchline serve --host 0.0.0.0 --name plan.example.com --workers 2
+    """
+    import uvicorn
+
+    port = port or _free_port(host)
+    _check_free(host, port)
+    open_to_others = host not in _LOOPBACK
+    hosts = [*names, *(() if open_to_others and not names else (*_LOOPBACK, "[::1]", host))]
+    os.environ["BATCHLINE_HOSTS"] = ",".join(hosts)
+    os.environ["BATCHLINE_ACCESS_LOG"] = "1" if access_log else "0"
+    if open_to_others:
+        _output.warn(
+            f"listening on {host}: everybody who reaches this machine can use the page. It has no login; "
+            "put a proxy with one in front of it, or stay on 127.0.0.1."
+        )
+    address = (
+        f"http://{'localhost' if host in ('127.0.0.1', '0.0.0.0') else f'[{host}]' if ':' in host else host}:{port}"  # noqa: S104
+    )
+    click.echo(f"Batchline is at {address} (the API: {address}/api). Ctrl-C stops it.", err=True)
+    if opens:
+        import threading
+        import webbrowser
+
+        threading.Timer(1.5, webbrowser.open, [address]).start()
+    uvicorn.run(
+        "batchline.web.app:create",
+        factory=True,
+        host=host,
+        port=port,
+        workers=workers,
+        log_level="warning",
+        access_log=False,
+        server_header=False,
+        timeout_graceful_shutdown=10,
+        timeout_keep_alive=30,
+        limit_concurrency=512,
+        h11_max_incomplete_event_size=64 * 2**10,
+    )
+
+
+def _family(host: str) -> socket.AddressFamily:
+    return socket.AF_INET6 if ":" in host else socket.AF_INET
+
+
+def _free_port(host: str) -> int:
+    with socket.socket(_family(host)) as trial:
+        trial.bind((host, 0))
+        return int(trial.getsockname()[1])
+
+
+def _check_free(host: str, port: int) -> None:
+    with socket.socket(_family(host)) as trial:
+        trial.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            trial.bind((host, port))
+        except OSError as error:
+            raise InputError(
+                f"{host}:{port} cannot be listened on: {error.strerror}.",
+                "",
+                "Take another --port; 0 finds a free one.",
+            ) from None

@@ -1,0 +1,413 @@
+"""The application: addresses of the JSON API and of the page, joined to the library's functions."""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import os
+import tempfile
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
+
+import anyio
+import anyio.to_thread
+from fastapi import Body, FastAPI, Query, Request, Response
+from fastapi.exceptions import RequestValidationError
+from pydantic import BaseModel, ConfigDict, Field
+from pydantic_core import to_json
+from starlette.exceptions import HTTPException
+
+from batchline import __version__, accelerator
+from batchline.errors import BatchlineError, ConfigError, InputError, MeasurementError, UnknownNameError
+from batchline.web import compare, downloads, files, look, model, reply
+from batchline.web.guard import Guard, Limits, problem_body, standard_error
+from batchline.web.question import CurveQuery, CurveQuestion, RefusedFieldError, model_of
+from batchline.web.remember import Remembered
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable
+
+__all__ = ["Settings", "create"]
+
+_LOG = logging.getLogger("batchline.web")
+_JSON = "application/json"
+_T = TypeVar("_T")
+_THREADS = 4
+"""Questions worked on at a time in one process: more only take turns at the interpreter."""
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How the server runs.
+
+    Parameters
+    ----------
+    limits : Limits
+        Bounds of a request.
+    access_log : bool
+        A JSON line on stderr for each request.
+    remembered_bytes : int
+        Answers kept [B].
+    """
+
+    limits: Limits = field(default_factory=Limits)
+    access_log: bool = True
+    remembered_bytes: int = 64 * 2**20
+
+    @classmethod
+    def from_environment(cls) -> Settings:
+        """Read what `batchline serve` leaves for its workers."""
+        hosts = frozenset(name for name in os.environ.get("BATCHLINE_HOSTS", "").casefold().split(",") if name)
+        seconds = float(os.environ.get("BATCHLINE_SECONDS", "30"))
+        return cls(Limits(hosts=hosts, seconds=seconds), access_log=os.environ.get("BATCHLINE_ACCESS_LOG", "1") == "1")
+
+
+class ExploreQuestion(BaseModel):
+    """A question of the page: the curve, and how it is drawn."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    question: CurveQuestion
+    language: Literal["en", "ko"] = "en"
+    theme: Literal["light", "dark"] = "light"
+    batch_axis: Literal["log", "linear"] = "log"
+    charts: Literal["specs", "data", "moving"] = Field(
+        default="data",
+        description="specs: whole Vega-Lite specifications; data: what changes in them; moving: without names.",
+    )
+    measured: Annotated[list[model.Measured], Field(max_length=2000)] = Field(default_factory=list)
+
+
+class Refusal(Exception):  # noqa: N818  (an answer, not a fault)
+    """An answer that is an error, with its status."""
+
+    def __init__(self, status: int, error: BatchlineError) -> None:
+        self.status = status
+        self.error = error
+        super().__init__(str(error))
+
+
+def _refused(status: int, error: BatchlineError) -> Response:
+    kind = error.kind if isinstance(error, RefusedFieldError) else type(error).__name__
+    more: dict[str, Any] = {"kind": kind}
+    if isinstance(error, RefusedFieldError):
+        more["field"] = error.field
+    for name in ("missing_bytes", "smallest_count"):
+        if hasattr(error, name):
+            more[name] = getattr(error, name)
+    return Response(problem_body(error.problem, error.allowed, error.hint, **more), status, media_type=_JSON)
+
+
+def _validation(error: RequestValidationError) -> Response:
+    """What pydantic found, as one of our errors."""
+    first = error.errors()[0]
+    names = [str(part) for part in first["loc"] if part not in ("body", "query", "question")]
+    where = ".".join(names)[:100]
+    message = str(first["msg"])
+    problem = f"{where}: {message}." if where else f"The request cannot be read: {message}."
+    body = problem_body(
+        problem, "", "The address /api/v1/openapi.json describes every field.", kind="InputError", field=where
+    )
+    return Response(body, 422, media_type=_JSON)
+
+
+_PROBLEMS: dict[int | str, dict[str, Any]] = {
+    status: {"model": model.Problem, "description": text}
+    for status, text in (
+        (400, "Not a request."),
+        (413, "Too large."),
+        (414, "The address is too long."),
+        (421, "Asked under a name that is not this server's."),
+        (422, "What was asked cannot be answered; says why and what to do."),
+        (503, "Takes too long."),
+    )
+}
+
+
+class _Answers:
+    """Answers by question: remembered, or worked out in a thread."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._kept = Remembered(settings.remembered_bytes)
+        self._threads = anyio.CapacityLimiter(_THREADS)
+
+    async def work(self, made: Callable[[], _T]) -> _T:
+        return await anyio.to_thread.run_sync(made, limiter=self._threads)
+
+    async def json(self, name: str, question: BaseModel | None, made: Callable[[], Any]) -> Response:
+        asked = name.encode() + (b"" if question is None else question.model_dump_json(exclude_unset=True).encode())
+        key = hashlib.blake2b(asked, digest_size=24).digest()
+        body = self._kept.get(key)
+        if body is None:
+            body = await self.work(lambda: to_json(made(), inf_nan_mode="null", fallback=_plain))
+            self._kept.put(key, body)
+        return Response(body, media_type=_JSON)
+
+
+def _plain(value: Any) -> Any:
+    """A number of numpy's as Python's; anything else as text."""
+    return value.tolist() if hasattr(value, "tolist") else str(value)
+
+
+def create(settings: Settings | None = None) -> Guard:
+    """Make the application.
+
+    Parameters
+    ----------
+    settings : Settings, optional
+        How it runs; by default what the environment says.
+
+    Returns
+    -------
+    Guard
+        An ASGI application.
+    """
+    settings = settings or Settings.from_environment()
+
+    @asynccontextmanager
+    async def lifespan(_: FastAPI) -> AsyncIterator[None]:
+        await anyio.to_thread.run_sync(_warm)
+        for name, made in _LISTS.items():
+            await answers.json(name, None, made)
+        yield
+
+    answers = _Answers(settings)
+    app = FastAPI(
+        title="Batchline",
+        version=__version__,
+        description="Which batch to run, what a token then costs, how long it takes, and why.",
+        docs_url=None,  # the usual pages load their scripts from elsewhere; ours is /api
+        redoc_url=None,
+        openapi_url="/api/v1/openapi.json",
+        lifespan=lifespan,
+    )
+    _say_no(app)
+    _serve_catalogue(app, answers)
+    _serve_curve(app, answers)
+    _serve_uploads(app, answers)
+    _serve_page(app)
+    return Guard(app, settings.limits, standard_error() if settings.access_log else None)
+
+
+_LISTS: dict[str, Callable[[], Any]] = {
+    "models": reply.model_records,
+    "accelerators": reply.accelerator_records,
+    "prices": reply.price_records,
+    "choices": reply.choices,
+}
+
+
+def _warm() -> None:
+    """Work out one answer of each kind, so that nobody waits for imports."""
+    files.static_files()
+    question = CurveQuestion(model="llama-3.1-70b", on="4xh100", context=8192)
+    for theme in ("light", "dark"):
+        reply.explored(question, charts="specs", theme=theme)
+
+
+def _say_no(app: FastAPI) -> None:
+    @app.exception_handler(BatchlineError)
+    async def _(_: Request, error: BatchlineError) -> Response:
+        return _refused(422, error)
+
+    @app.exception_handler(Refusal)
+    async def _(_: Request, refusal: Refusal) -> Response:
+        return _refused(refusal.status, refusal.error)
+
+    @app.exception_handler(RequestValidationError)
+    async def _(_: Request, error: RequestValidationError) -> Response:
+        return _validation(error)
+
+    @app.exception_handler(HTTPException)
+    async def _(_request: Request, error: HTTPException) -> Response:
+        what = {404: "There is nothing at this address.", 405: "This address does not take that method."}
+        body = problem_body(what.get(error.status_code, str(error.detail)), "", "See /api for all addresses.")
+        return Response(body, error.status_code, headers=error.headers, media_type=_JSON)
+
+    @app.exception_handler(Exception)
+    async def _(request: Request, error: Exception) -> Response:
+        _LOG.error("%s %s failed", request.method, request.url.path, exc_info=error)
+        body = problem_body("Something went wrong here; it is our fault.", "", "The server's log has the details.")
+        return Response(body, 500, media_type=_JSON)
+
+
+def _serve_catalogue(app: FastAPI, answers: _Answers) -> None:
+    @app.get("/health", tags=["operation"], response_model=model.Health, responses=_PROBLEMS)
+    async def health() -> dict[str, str]:
+        """Say that the server answers."""
+        return {"status": "ok", "version": __version__}
+
+    @app.get("/api/v1/models", tags=["catalogue"], response_model=list[model.ModelRow], responses=_PROBLEMS)
+    async def models() -> Response:
+        """Models that are known by name."""
+        return await answers.json("models", None, _LISTS["models"])
+
+    @app.get(
+        "/api/v1/models/{name:path}",
+        tags=["catalogue"],
+        response_model=model.Record,
+        responses={**_PROBLEMS, 404: {"model": model.Problem, "description": "No such model."}},
+    )
+    async def one_model(name: str, query: Annotated[model.ModelQuery, Query()]) -> Response:
+        """One model with its sizes at a context, as `batchline show --json` prints them."""
+        try:
+            found = model_of(name)
+        except BatchlineError as error:
+            raise Refusal(404, error) from None
+        return await answers.json(
+            f"model {found.name}", query, lambda: reply.model_record(found, query.context, query.weights, query.kv)
+        )
+
+    @app.get("/api/v1/accelerators", tags=["catalogue"], response_model=list[model.AcceleratorRow], responses=_PROBLEMS)
+    async def all_accelerators() -> Response:
+        """Accelerators that are known by name."""
+        return await answers.json("accelerators", None, _LISTS["accelerators"])
+
+    @app.get(
+        "/api/v1/accelerators/{name:path}",
+        tags=["catalogue"],
+        response_model=model.Record,
+        responses={**_PROBLEMS, 404: {"model": model.Problem, "description": "No such accelerator."}},
+    )
+    async def one_accelerator(name: str) -> Response:
+        """One accelerator, as `batchline show --json` prints it."""
+        try:
+            known = accelerator.resolve(name)
+        except UnknownNameError as error:
+            raise Refusal(404, error) from None
+        return await answers.json(f"accelerator {known}", None, lambda: reply.accelerator_record(known))
+
+    @app.get("/api/v1/prices", tags=["catalogue"], response_model=list[model.PriceRow], responses=_PROBLEMS)
+    async def all_prices() -> Response:
+        """Rental prices with their dates and sources."""
+        return await answers.json("prices", None, _LISTS["prices"])
+
+    @app.get("/api/v1/choices", tags=["catalogue"], response_model=model.Choices, responses=_PROBLEMS)
+    async def all_choices() -> Response:
+        """Number formats, engines and readings that a question may name."""
+        return await answers.json("choices", None, _LISTS["choices"])
+
+    @app.get("/api/v1/words", tags=["page"], response_model=dict[str, str], responses=_PROBLEMS)
+    async def words(language: Literal["en", "ko"] = "en") -> Response:
+        """Texts of the page in a language."""
+        return await answers.json(f"words {language}", None, lambda: look.words(language))
+
+    @app.get("/api/v1/compare", tags=["page"], response_model=model.Record, responses=_PROBLEMS)
+    async def compare_specs(
+        language: Literal["en", "ko"] = "en",
+        theme: Literal["light", "dark"] = "light",
+        batch_axis: Literal["log", "linear"] = "log",
+    ) -> Response:
+        """Vega-Lite specifications that lay deployments over each other; the page fills in their curves."""
+        key = f"compare {language} {theme} {batch_axis}"
+        return await answers.json(key, None, lambda: compare.specs(language, theme, batch_axis))
+
+
+def _serve_curve(app: FastAPI, answers: _Answers) -> None:
+    @app.get("/api/v1/curve", tags=["curve"], response_model=model.CurveReply, responses=_PROBLEMS)
+    async def curve_of_address(question: Annotated[CurveQuery, Query()]) -> Response:
+        """Answer what `batchline curve --json` prints; values as on the command line, like `step_limit=20ms`."""
+        return await answers.json("curve", question, lambda: reply.curve_reply(question))
+
+    @app.post("/api/v1/curve", tags=["curve"], response_model=model.CurveReply, responses=_PROBLEMS)
+    async def curve(question: CurveQuestion) -> Response:
+        """Answer what `batchline curve --json` prints; the model may be a config.json."""
+        return await answers.json("curve", question, lambda: reply.curve_reply(question))
+
+    @app.post("/api/v1/explore", tags=["curve"], response_model=model.Record, responses=_PROBLEMS)
+    async def explore(asked: ExploreQuestion) -> Response:
+        """Answer the page: sentences, columns of figures, and the six plots as Vega-Lite or as its data."""
+        return await answers.json("explore", asked, lambda: _explored(asked))
+
+    @app.post(
+        "/api/v1/download/{kind}",
+        tags=["curve"],
+        response_class=Response,
+        responses={**_PROBLEMS, 200: {"content": {kind: {} for kind in downloads.TYPES.values()}}},
+    )
+    async def download(kind: Literal["png", "svg", "html", "csv", "toml", "json"], asked: ExploreQuestion) -> Response:
+        """Give the six plots as a picture, the figures as a table, or the question as a file."""
+        body = await answers.work(lambda: downloads.made(kind, asked.question, _look(asked)))
+        name = f'attachment; filename="batchline.{kind}"'
+        return Response(body, media_type=downloads.TYPES[kind], headers={"content-disposition": name})
+
+
+def _look(asked: ExploreQuestion) -> dict[str, Any]:
+    return {
+        "language": asked.language,
+        "theme": asked.theme,
+        "batch_axis": asked.batch_axis,
+        "measured": [point.model_dump() for point in asked.measured],
+    }
+
+
+def _explored(asked: ExploreQuestion) -> dict[str, Any]:
+    return reply.explored(asked.question, charts=asked.charts, **_look(asked))
+
+
+def _serve_uploads(app: FastAPI, answers: _Answers) -> None:
+    @app.post("/api/v1/config", tags=["files"], response_model=model.Record, responses=_PROBLEMS)
+    async def config(content: Annotated[dict[str, Any], Body()]) -> Response:
+        """Read a config.json: the same record as of a model of the catalogue."""
+        found = await answers.work(lambda: downloads.config_record(content))
+        return Response(to_json(found, inf_nan_mode="null", fallback=_plain), media_type=_JSON)
+
+    @app.post(
+        "/api/v1/measured",
+        tags=["files"],
+        response_model=model.MeasuredReply,
+        responses=_PROBLEMS,
+        openapi_extra={"requestBody": {"content": {"text/plain": {"schema": {"type": "string"}}}, "required": True}},
+    )
+    async def measured(request: Request, name: Annotated[str, Query(max_length=200)] = "results") -> Response:
+        """Read a result file of vLLM, SGLang, TensorRT-LLM, GuideLLM, AIPerf, llama.cpp or our own into points."""
+        content = await request.body()
+        found = await answers.work(lambda: _points(content, name))
+        return Response(to_json(found, inf_nan_mode="null", fallback=_plain), media_type=_JSON)
+
+
+def _points(content: bytes, name: str) -> dict[str, Any]:
+    """Read an upload with the library's readers, which take a file; its name is used in messages only."""
+    from batchline import measure  # noqa: PLC0415
+    from batchline.measure import hazards  # noqa: PLC0415
+
+    shown = (
+        "".join(c for c in Path(name.replace("\\", "/")).name if c.isprintable() and c not in "<>\"'&")[:80]
+        or "results"
+    )
+    with tempfile.TemporaryDirectory(prefix="batchline-") as folder:
+        file = Path(folder) / "upload"
+        file.write_bytes(content)
+        try:
+            points = measure.read(file)
+        except BatchlineError as error:
+            problem = error.problem.replace(str(file), shown).replace("upload", shown)
+            raise MeasurementError(problem, error.allowed, error.hint) from None
+        except RecursionError:
+            raise ConfigError(f"{shown} is nested too deeply.") from None
+    if len(points) > 2000:
+        raise InputError(f"{shown} has {len(points):,} points.", "Up to 2,000 are shown.", "Split the file.")
+    rows = []
+    for point, found in zip(points, hazards.inspect(points), strict=True):
+        named = [{"name": one.name, "evidence": one.evidence, "excludes": one.excludes} for one in found]
+        rows.append({**point.to_dict(), "t_step_s": point.step_s, "hazards": named})
+    return {"file": shown, "points": rows}
+
+
+def _serve_page(app: FastAPI) -> None:
+    pages = {"": "index.html", "api": "api.html"}
+
+    @app.get("/{name:path}", include_in_schema=False)
+    async def page(name: str, request: Request) -> Response:
+        found = files.static_files().get(pages.get(name, name))
+        if found is None:
+            raise HTTPException(404)
+        headers = {"etag": found.tag, "cache-control": "no-cache", "vary": "accept-encoding"}
+        if request.headers.get("if-none-match") == found.tag:
+            return Response(status_code=304, headers=headers)
+        if "gzip" in request.headers.get("accept-encoding", ""):
+            headers["content-encoding"] = "gzip"
+            return Response(found.packed, headers=headers, media_type=found.media_type)
+        return Response(found.body, headers=headers, media_type=found.media_type)

@@ -1,0 +1,355 @@
+"""What can be asked: the command line's options as a model, with the same names, units and errors."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from functools import lru_cache
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationInfo, WithJsonSchema, model_validator
+
+from batchline import accelerator, architecture, precision, sweep, units
+from batchline.accelerator import Accelerator
+from batchline.architecture import Architecture
+from batchline.deployment import Deployment
+from batchline.errors import BatchlineError, InputError, UnknownNameError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from batchline.sweep import Curve
+
+__all__ = [
+    "CurveQuery",
+    "CurveQuestion",
+    "DeploymentQuestion",
+    "RefusedFieldError",
+    "architecture_of",
+    "curve_of",
+    "deployment_of",
+    "model_of",
+]
+
+_LONGEST_TEXT = 200
+_MOST_BATCHES = 4096
+_MOST_DEVICES = 16_384
+_LARGEST = 1e18
+
+
+class RefusedFieldError(BatchlineError):
+    """A field that cannot be read, and its name."""
+
+    def __init__(self, field: str, error: BatchlineError) -> None:
+        self.field = field
+        self.kind = type(error).__name__
+        super().__init__(error.problem, error.allowed, error.hint)
+
+
+def _reader(read: Callable[[str], Any]) -> BeforeValidator:
+    """Read a text with a unit, as the command line does; a number is already in the base unit."""
+
+    def convert(value: Any, info: ValidationInfo) -> Any:
+        if isinstance(value, list) and value and all(isinstance(item, str) for item in value):
+            value = ",".join(value)  # an address gives its values as a list of texts
+        if not isinstance(value, str):
+            return value
+        if len(value) > _LONGEST_TEXT:
+            raise RefusedFieldError(
+                str(info.field_name), InputError(f"A text of {len(value):,} characters is no value.")
+            )
+        try:
+            return read(value)
+        except BatchlineError as error:
+            raise RefusedFieldError(str(info.field_name), error) from None
+
+    return BeforeValidator(convert)
+
+
+def _number(unit: str, low: float = 0.0, high: float = _LARGEST) -> WithJsonSchema:
+    """Describe a quantity: a number in the base unit, or a text with a unit."""
+    number = {"type": "number", "minimum": low, "maximum": high, "description": f"[{unit}]"}
+    return WithJsonSchema({"anyOf": [number, {"type": "string", "maxLength": _LONGEST_TEXT}]})
+
+
+def _batches(text: str) -> list[int]:
+    """Read batches, but never make millions of them."""
+    for part in re.finditer(r"(\d+)\s*\.\.\s*(\d+)", text):
+        first, last = int(part[1]), int(part[2])
+        doubling = re.search(r"(\d+)\s*,\s*(\d+)\s*,\s*$", text[: part.start()])
+        doubles = doubling is not None and int(doubling[2]) == 2 * int(doubling[1]) and first == 2 * int(doubling[2])
+        if not doubles and last - first >= _MOST_BATCHES:
+            raise InputError(
+                f"{part[0]!r} has {last - first + 1:,} batches.",
+                f"A reply holds {_MOST_BATCHES:,} at the most.",
+                "Write a shorter range, or let it double: 1,2,4..4096.",
+            )
+    return units.parse_batches(text)
+
+
+Tokens = Annotated[
+    float, _reader(units.parse_tokens), Field(ge=0, le=1e9, allow_inf_nan=False), _number("token", 0, 1e9)
+]
+Length = Annotated[
+    float, _reader(units.parse_tokens), Field(ge=1, le=1e9, allow_inf_nan=False), _number("token", 1, 1e9)
+]
+Duration = Annotated[
+    float, _reader(units.parse_duration), Field(ge=1e-9, le=1e6, allow_inf_nan=False), _number("s", 1e-9, 1e6)
+]
+Price = Annotated[float, _reader(units.parse_price), Field(ge=0, le=1e9, allow_inf_nan=False), _number("USD/h", 0, 1e9)]
+Bandwidth = Annotated[
+    float, _reader(units.parse_bandwidth), Field(ge=1, le=_LARGEST, allow_inf_nan=False), _number("B/s", 1, _LARGEST)
+]
+Rate = Annotated[
+    float, _reader(units.parse_flops), Field(ge=1, le=_LARGEST, allow_inf_nan=False), _number("FLOP/s", 1, _LARGEST)
+]
+Size = Annotated[
+    float, _reader(units.parse_bytes), Field(ge=1, le=_LARGEST, allow_inf_nan=False), _number("B", 1, _LARGEST)
+]
+Batches = Annotated[
+    list[Annotated[int, Field(ge=1, le=10_000_000)]],
+    _reader(_batches),
+    Field(min_length=1, max_length=_MOST_BATCHES),
+    WithJsonSchema(
+        {
+            "anyOf": [
+                {"type": "array", "items": {"type": "integer", "minimum": 1, "maximum": 10_000_000}, "maxItems": 4096},
+                {"type": "string", "maxLength": _LONGEST_TEXT, "examples": ["1,2,4..512"]},
+            ]
+        }
+    ),
+]
+Degree = Annotated[int, Field(ge=1, le=_MOST_DEVICES)]
+Name = Annotated[str, Field(max_length=_LONGEST_TEXT)]
+
+
+class DeploymentQuestion(BaseModel):
+    """A model on accelerators: the names of `batchline curve`'s options, with underscores."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, protected_namespaces=())
+
+    model: Name | None = Field(
+        default=None, description="Catalogue name, alias or Hugging Face id.", examples=["llama-3.1-70b"]
+    )
+    on: Name = Field(description="Accelerators, or 4xcustom with its three figures.", examples=["4xh100"])
+    weights: Name | None = Field(
+        default=None, description="Number format of the weights; the checkpoint's own if absent."
+    )
+    kv: Name = Field(default="bf16", description="Number format of the KV cache.")
+    tp: Annotated[int, Field(ge=0, le=_MOST_DEVICES)] = Field(default=0, description="Tensor-parallel degree; 0: all.")
+    pp: Degree = Field(default=1, description="Pipeline-parallel degree.")
+    dp: Degree = Field(default=1, description="Attention-data-parallel degree.")
+    ep: Degree = Field(default=1, description="Expert-parallel degree.")
+    engine: Name = Field(default="vllm", description="Serving engine.")
+    engine_version: Name = Field(default="", description="Its version, if it matters.")
+    price: Price | None = Field(default=None, description="Price of one accelerator; the catalogue's median if absent.")
+    bandwidth: Bandwidth | None = Field(default=None, description="Memory bandwidth of one accelerator.")
+    flops: Rate | None = Field(default=None, description="Dense rate of one accelerator in the format used.")
+    memory: Size | None = Field(default=None, description="Memory of one accelerator.")
+    link: Bandwidth | None = Field(default=None, description="Link between accelerators, one direction.")
+
+
+class CurveQuery(DeploymentQuestion):
+    """What `batchline curve` is asked, in an address: models of the catalogue."""
+
+    context: Tokens | None = Field(
+        default=None, description="Mean context of a sequence; isl + osl / 2 if these are given, else 4,096."
+    )
+    isl: Length | None = Field(default=None, description="Input length: adds prefill, TTFT and throughput.")
+    osl: Length | None = Field(default=None, description="Output length; goes with isl.")
+    batch: Batches | None = Field(default=None, description="Batches to show.")
+    max_batch: Annotated[int, Field(ge=1, le=10_000_000)] | None = Field(
+        default=None, description="Largest batch allowed, like an engine's max_num_seqs."
+    )
+    step_limit: Duration | None = Field(default=None, description="Longest time per token allowed.")
+    tokens_per_user: Annotated[float, Field(gt=0, le=1e9)] | None = Field(
+        default=None, description="Least speed of a user allowed [token/s]."
+    )
+    within: Annotated[float, Field(ge=0, le=1e6)] | None = Field(
+        default=None, description="Take the smallest batch whose cost is this near to its floor [-]."
+    )
+    reading: Literal["predict", "bound", "serial"] = Field(
+        default="predict",
+        description="predict: what a real engine shows; bound: the article's floor; serial: attention and FFN in turn.",
+    )
+
+    @model_validator(mode="after")
+    def _both_lengths(self) -> Self:
+        if (self.isl is None) != (self.osl is None):
+            given, missing = ("isl", "osl") if self.osl is None else ("osl", "isl")
+            raise RefusedFieldError(
+                missing, InputError(f"{given} was given without {missing}.", "isl and osl go together.", "Give both.")
+            )
+        return self
+
+    @property
+    def mean_context(self) -> float:
+        """Mean context of a sequence [token]."""
+        if self.context is not None:
+            return float(self.context)
+        return 4096.0 if self.isl is None or self.osl is None else self.isl + self.osl / 2
+
+    @property
+    def limit(self) -> float | None:
+        """Longest step allowed [s]."""
+        limits = [self.step_limit, None if self.tokens_per_user is None else 1 / self.tokens_per_user]
+        return min((limit for limit in limits if limit is not None), default=None)
+
+
+class CurveQuestion(CurveQuery):
+    """What `batchline curve` is asked: a model of the catalogue, or the content of a config.json."""
+
+    config: dict[str, Any] | None = Field(default=None, description="A parsed config.json, in place of `model`.")
+
+
+@lru_cache(maxsize=1)
+def _model_names() -> dict[str, str]:
+    names: dict[str, str] = {}
+    for row in architecture.catalogue():
+        for name in (row["name"], row["hf_id"], *row["aliases"]):
+            names.setdefault(name.casefold(), row["name"])
+    return names
+
+
+@lru_cache(maxsize=256)
+def _known_model(name: str) -> Architecture:
+    return Architecture.load(name)
+
+
+def model_of(name: str) -> Architecture:
+    """Find a model of the catalogue; a path is no name here, so that nobody reads the server's files."""
+    known = _model_names().get(name.strip().casefold())
+    if known is None:
+        raise RefusedFieldError(
+            "model",
+            UnknownNameError("model", name, _model_names(), "Drop its config.json, or pick one of the list."),
+        )
+    return _known_model(known)
+
+
+def architecture_of(question: DeploymentQuestion) -> Architecture:
+    """Model that a question names, or whose config it brings."""
+    config = getattr(question, "config", None)
+    if (question.model is None) == (config is None):
+        raise RefusedFieldError(
+            "model",
+            InputError(
+                "No model was named." if config is None else "A model and a config were given.",
+                "One of the two.",
+                "Pick a model, or drop its config.json.",
+            ),
+        )
+    if config is None:
+        return model_of(str(question.model))
+    try:
+        name = config.get("_name_or_path") or config.get("name")
+        plain = re.sub(r"[^\w.+ -]", "", name.rsplit("/", 1)[-1])[:60] if isinstance(name, str) else ""
+        return Architecture.from_config(config, name=plain.strip() or "config.json", source="uploaded")
+    except BatchlineError as error:
+        raise RefusedFieldError("config", error) from None
+    except RecursionError:
+        raise RefusedFieldError("config", InputError("The config is nested too deeply.")) from None
+
+
+def _accelerator(question: DeploymentQuestion) -> tuple[int, Accelerator]:
+    try:
+        count, name = units.parse_devices(question.on)
+    except BatchlineError as error:
+        raise RefusedFieldError("on", error) from None
+    if count > _MOST_DEVICES:
+        too_many = InputError(f"{count:,} devices are more than one deployment has.", f"Up to {_MOST_DEVICES:,}.")
+        raise RefusedFieldError("on", too_many)
+    bandwidth, flops, memory = question.bandwidth, question.flops, question.memory
+    if name.casefold() == "custom":
+        if bandwidth is None or flops is None or memory is None:
+            missing = "bandwidth" if bandwidth is None else "flops" if flops is None else "memory"
+            raise RefusedFieldError(
+                missing,
+                InputError(
+                    "An accelerator of your own needs its three figures.",
+                    "bandwidth, flops and memory.",
+                    "Like 3.35TB/s, 989TFLOPS and 80GB.",
+                ),
+            )
+        device = Accelerator.custom(bandwidth=bandwidth, flops=flops, memory=memory)
+    else:
+        try:
+            device = Accelerator.load(accelerator.resolve(name)).override(
+                bandwidth=bandwidth, flops=flops, memory=memory
+            )
+        except BatchlineError as error:
+            raise RefusedFieldError("on", error) from None
+    if question.link is None:
+        return count, device
+    return count, replace(device, link_bandwidth=question.link)
+
+
+def deployment_of(question: DeploymentQuestion) -> Deployment:
+    """Make the deployment that a question names.
+
+    Parameters
+    ----------
+    question : DeploymentQuestion
+        What was asked.
+
+    Returns
+    -------
+    Deployment
+        Ready for `batchline.sweep.curve`.
+
+    Raises
+    ------
+    RefusedFieldError
+        With the name of the field, if one is at fault.
+    BatchlineError
+        As of `Deployment`.
+    """
+    model = architecture_of(question)
+    count, device = _accelerator(question)
+    for field, read in (("weights", precision.load), ("kv", precision.load_kv)):
+        given = getattr(question, field)
+        if given is not None:
+            try:
+                read(given)
+            except BatchlineError as error:
+                raise RefusedFieldError(field, error) from None
+    return Deployment.of(
+        model,
+        device,
+        count=count,
+        usd_per_device_hour=question.price,
+        weights=question.weights,
+        kv=question.kv,
+        tp=question.tp,
+        pp=question.pp,
+        dp=question.dp,
+        ep=question.ep,
+        engine=question.engine,
+        engine_version=question.engine_version,
+    )
+
+
+def curve_of(question: CurveQuery, batch: Any = None) -> Curve:
+    """Answer a question with the library's own function.
+
+    Parameters
+    ----------
+    question : CurveQuery
+        What was asked.
+    batch : array-like, optional
+        Batches to evaluate in place of the question's [sequence].
+
+    Returns
+    -------
+    Curve
+        As of `batchline.sweep.curve`.
+    """
+    return sweep.curve(
+        deployment_of(question),
+        question.mean_context,
+        question.batch if batch is None else batch,
+        reading=question.reading,
+        step_limit=question.limit,
+        within=question.within,
+        max_batch=question.max_batch,
+    )

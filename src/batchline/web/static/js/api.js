@@ -1,0 +1,78 @@
+// Asking the server. While a slider moves, only the newest question matters.
+
+export class Refused extends Error {
+  constructor(status, body) {
+    super(body.problem ?? "");
+    this.status = status;
+    this.body = body;
+  }
+}
+
+export async function ask(address, question, signal) {
+  const options = question === undefined
+    ? { signal }
+    : { signal, method: "POST", headers: { "content-type": "application/json" }, body: JSON.stringify(question) };
+  const reply = await fetch(address, options);
+  if (!reply.ok) {
+    const body = await reply.json().catch(() => ({ problem: `${reply.status} ${reply.statusText}` }));
+    throw new Refused(reply.status, body);
+  }
+  return reply.json();
+}
+
+export async function fetchBlob(address, question) {
+  const reply = await fetch(address, {
+    method: "POST", headers: { "content-type": "application/json" }, body: JSON.stringify(question),
+  });
+  if (!reply.ok) throw new Refused(reply.status, await reply.json().catch(() => ({})));
+  return reply.blob();
+}
+
+export async function upload(address, text) {
+  const reply = await fetch(address, { method: "POST", headers: { "content-type": "text/plain" }, body: text });
+  const body = await reply.json().catch(() => ({ problem: `${reply.status} ${reply.statusText}` }));
+  if (!reply.ok) throw new Refused(reply.status, body);
+  return body;
+}
+
+// Two questions at a time: the server works on one while the page draws the other. A question that waits is replaced
+// by a newer one, an answer that comes after a newer one's is dropped, and what is older than it is called off.
+export class Newest {
+  constructor(answer, show, fail) {
+    this.answer = answer;
+    this.show = show;
+    this.fail = fail;
+    this.waiting = null;
+    this.running = new Map();
+    this.last = 0;
+    this.shown = 0;
+  }
+
+  put(question) {
+    this.waiting = { number: ++this.last, question };
+    this.pump();
+  }
+
+  get idle() {
+    return this.waiting === null && this.running.size === 0;
+  }
+
+  pump() {
+    if (this.waiting === null || this.running.size >= 2) return;
+    const { number, question } = this.waiting;
+    this.waiting = null;
+    const control = new AbortController();
+    this.running.set(number, control);
+    this.answer(question, control.signal)
+      .then((reply) => this.arrived(number, () => this.show(reply, question)))
+      .catch((error) => { if (error.name !== "AbortError") this.arrived(number, () => this.fail(error, question)); })
+      .finally(() => { this.running.delete(number); this.pump(); });
+  }
+
+  arrived(number, use) {
+    if (number <= this.shown) return;
+    this.shown = number;
+    for (const [older, control] of this.running) if (older < number) control.abort();
+    use();
+  }
+}

@@ -1,0 +1,172 @@
+// The charts: the library's Vega-Lite specifications, drawn once; afterwards only their data and signals change.
+
+import { expressionInterpreter } from "../vendor/vega-interpreter.js";
+
+const PADDING = { left: 42, right: 42, top: 72, bottom: 40 };
+
+// The pointer is read by the page, over all plots at once, so the specification's own tooltips stay away.
+function withoutHover(spec) {
+  if (Array.isArray(spec)) return spec.filter((item) => !String(item?.name ?? "").endsWith("_hover")).map(withoutHover);
+  if (spec === null || typeof spec !== "object") return spec;
+  return Object.fromEntries(Object.entries(spec).filter(([key]) => key !== "hover").map(([key, value]) => [key, withoutHover(value)]));
+}
+
+export class Figure {
+  // `key` begins the names of the plot's datasets and signals, as p11 of plot 1.1.
+  constructor(holder, key = "") {
+    this.holder = holder;
+    this.key = key;
+    this.placed = null;
+    this.view = null;
+    this.signals = new Set();
+    this.datasets = new Set();
+  }
+
+  async draw(given, { padding = PADDING, label = "" } = {}) {
+    const spec = withoutHover(given);
+    const compiled = globalThis.vegaLite.compile(spec, { logger: quiet() }).spec;
+    compiled.autosize = { type: "none" };
+    compiled.padding = padding;
+    this.view?.finalize();
+    const canvas = document.createElement("div");
+    this.view = new globalThis.vega.View(globalThis.vega.parse(compiled, null, { ast: true }), {
+      renderer: "svg", container: canvas, expr: expressionInterpreter, logger: quiet(),
+    });
+    // A plot with two vertical axes calls the left one layer_0_y.
+    this.kinds = Object.fromEntries(["x", "y"].map((which) => [which, compiled.scales.find(({ name }) => name === which || name.endsWith(`_0_${which}`))?.type]));
+    this.padding = padding;
+    this.width = spec.width;
+    this.height = spec.height;
+    this.held = new Map();
+    this.datasets = new Set(Object.keys(spec.datasets));
+    this.signals = new Set((spec.params ?? []).map((param) => param.name));
+    await this.view.runAsync();
+    this.rest(spec.datasets, Object.fromEntries((spec.params ?? []).map((param) => [param.name, param.value])));
+    this.canvas?.remove();
+    this.canvas = canvas;
+    this.holder.prepend(canvas);
+    this.describe(label);
+  }
+
+  describe(label) {
+    const svg = this.canvas.querySelector("svg");
+    svg.setAttribute("role", "img");
+    if (label) svg.setAttribute("aria-label", label);
+    for (const part of svg.querySelectorAll("[role], [aria-label], [aria-roledescription]")) {
+      part.removeAttribute("role");
+      part.removeAttribute("aria-label");
+      part.removeAttribute("aria-roledescription");
+      part.setAttribute("aria-hidden", "true");
+    }
+  }
+
+  put({ datasets, signals, columns }) {
+    if (columns?.[this.key]) datasets = { ...datasets, ...this.rows(columns[this.key]) };
+    if (`${this.key}_labels` in datasets) this.rest(datasets, signals);
+    else if (columns) datasets = { ...datasets, ...this.ridden(columns[this.key], signals) };
+    for (const name of this.datasets) if (name in datasets && this.differs(name, datasets[name])) this.view.data(name, datasets[name]);
+    for (const name of this.signals) if (name in signals) this.view.signal(name, signals[name]);
+    return this.view.runAsync();
+  }
+
+  // What stays is not drawn again.
+  differs(name, rows) {
+    if (rows.length > 12) return true;
+    const text = JSON.stringify(rows);
+    if (this.held.get(name) === text) return false;
+    this.held.set(name, text);
+    return true;
+  }
+
+  // Remember where the names were put, and by which lines.
+  rest(datasets, signals) {
+    const labels = datasets[`${this.key}_labels`];
+    if (!labels) return;
+    const lines = new Map();
+    for (const { role, batch, value } of datasets[`${this.key}_lines`]) {
+      if (!lines.has(role)) lines.set(role, { batch: [], value: [] });
+      lines.get(role).batch.push(batch);
+      lines.get(role).value.push(value);
+    }
+    this.placed = { labels, lines, run: datasets[`${this.key}_marks`].find((mark) => mark.look === "run"), signals };
+  }
+
+  // Lines and band come as columns; Vega takes rows.
+  rows({ lines, band }) {
+    const rows = [];
+    for (const { role, batch, value } of lines) for (let i = 0; i < batch.length; i++) rows.push({ role, batch: batch[i], value: value[i] });
+    const strips = (band?.batch ?? []).map((batch, i) => ({ batch, low: band.low[i], high: band.high[i] }));
+    return { [`${this.key}_lines`]: rows, [`${this.key}_band`]: strips };
+  }
+
+  // While something moves, each name rides on its line and the optimum's on its mark; the rest stands back.
+  ridden({ lines, run }, signals) {
+    const moved = new Map(lines.map((line) => [line.role, line]));
+    const labels = [];
+    for (const label of this.placed?.labels ?? []) {
+      const before = this.placed.lines.get(label.role);
+      const after = moved.get(label.role);
+      if (label.role !== "step" && before && after) {
+        const x = label.x + ({ left: 20, right: -20 }[label.align] ?? 0);
+        const dy = this.heightAt(after, x, signals) - this.heightAt(before, x, this.placed.signals);
+        const y = label.y + dy;
+        if (y > 6 && y < this.height - 6) labels.push({ ...label, y });
+      }
+    }
+    const name = this.placed?.labels.find((label) => label.role === "step");
+    if (name && run && this.placed.run) {
+      const mark = { x: this.width * share(run.batch, this.axis("x", signals)), y: this.height * (1 - share(run.value, this.axis("y", signals))) };
+      const was = { x: this.width * share(this.placed.run.batch, this.axis("x", this.placed.signals)), y: this.height * (1 - share(this.placed.run.value, this.axis("y", this.placed.signals))) };
+      const x = name.x + mark.x - was.x;
+      const y = Math.min(this.height - 8, Math.max(8, name.y + mark.y - was.y));
+      const room = { left: this.width - x, right: x, center: 2 * Math.min(x, this.width - x) }[name.align];
+      const text = run.texts.find((words) => words && words.length * 7.6 < room);
+      if (text) labels.push({ ...name, text, x, y });
+    }
+    return { [`${this.key}_labels`]: labels, [`${this.key}_leaders`]: [] };
+  }
+
+  axis(which, signals) {
+    const [low, high] = [`${this.key}_${which}_low`, `${this.key}_${which}_high`].map((name) => signals[name]);
+    return { low, high, log: this.kinds[which] === "log" };
+  }
+
+  // Pixels from the top at which a line passes a pixel of the horizontal axis.
+  heightAt({ batch, value }, x, signals) {
+    const across = this.axis("x", signals);
+    const up = this.axis("y", signals);
+    const at = unshare(x / this.width, across);
+    let i = batch.findIndex((b) => b >= at);
+    if (i < 0) return this.height * (1 - share(value.at(-1), up));
+    if (i === 0) i = 1;
+    const part = Math.min(1, Math.max(0, (share(at, across) - share(batch[i - 1], across)) / (share(batch[i], across) - share(batch[i - 1], across))));
+    return this.height * (1 - (share(value[i - 1], up) * (1 - part) + share(value[i], up) * part));
+  }
+
+  // Where a share of the horizontal axis lies, as a share of the picture's width.
+  across(share) {
+    const total = this.padding.left + this.width + this.padding.right;
+    return (this.padding.left + share * this.width) / total;
+  }
+
+  // And back, from a pointer.
+  share(clientX) {
+    const box = this.canvas.getBoundingClientRect();
+    const total = this.padding.left + this.width + this.padding.right;
+    return (((clientX - box.left) / box.width) * total - this.padding.left) / this.width;
+  }
+
+  // Top and height of the plot itself within the picture, as shares.
+  frame() {
+    const total = this.padding.top + this.height + this.padding.bottom;
+    return [this.padding.top / total, this.height / total];
+  }
+}
+
+const share = (value, { low, high, log }) => (log ? Math.log(value / low) / Math.log(high / low) : (value - low) / (high - low));
+const unshare = (part, { low, high, log }) => (log ? low * (high / low) ** part : low + part * (high - low));
+
+function quiet() {
+  const logger = globalThis.vega.logger(globalThis.vega.Error);
+  return logger;
+}

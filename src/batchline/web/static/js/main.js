@@ -1,0 +1,234 @@
+// The page: reads the address, fills the form, asks, and shows what comes back.
+
+import { fitProblem, showAnswer, showProblem, showSources, showTable } from "./answer.js";
+import { Newest, Refused, ask, fetchBlob } from "./api.js";
+import { Comparison } from "./compare.js";
+import { Cursor } from "./cursor.js";
+import { Figure } from "./figures.js";
+import { Files } from "./files.js";
+import { Form } from "./form.js";
+import { address, asked, current, follow, remember, state } from "./state.js";
+import { label, say, speak } from "./words.js";
+
+const PLOTS = ["1.1", "1.2", "1.3", "2.1", "2.2", "2.3"];
+const byId = (id) => document.getElementById(id);
+
+const replies = [];
+const figures = PLOTS.map((name) => {
+  const holder = document.createElement("figure");
+  holder.className = "plot";
+  holder.dataset.plot = name;
+  byId("plots").append(holder);
+  return new Figure(holder, `p${name.replace(".", "")}`);
+});
+const cursor = new Cursor(remember);
+let drawn = "";
+let form;
+let files;
+let comparison;
+
+const dark = matchMedia("(prefers-color-scheme: dark)");
+const themeNow = () => (state.theme === "auto" ? (dark.matches ? "dark" : "light") : state.theme);
+
+function dress() {
+  document.documentElement.dataset.theme = themeNow();
+  byId("theme").value = state.theme;
+}
+
+// What a drawn chart depends on besides its data.
+const look = (question, priced) => JSON.stringify([state.language, themeNow(), state.axis, question.reading ?? "predict", priced]);
+const looked = () => JSON.parse(drawn || "[]");
+
+function explore(question, charts) {
+  return {
+    question: asked(question), language: state.language, theme: themeNow(), batch_axis: state.axis, charts, measured: state.measured,
+  };
+}
+
+async function answer({ question, charts, edited }, signal) {
+  return { reply: await ask("api/v1/explore", explore(question, charts), signal), charts, edited };
+}
+
+const newest = new Newest(answer, show, fail);
+
+function change() {
+  const question = current();
+  // Before an answer comes, it is not known whether it has a price; one that differs is asked for again, drawn anew.
+  const same = drawn !== "" && look(question, looked()[4]) === drawn;
+  byId("answer").setAttribute("aria-busy", "true");
+  newest.put({ question: structuredClone(question), charts: same ? "moving" : "specs", edited: state.edited });
+  remember();
+  clearTimeout(resting);
+}
+
+// When nothing moves any more, the names take their best places.
+let resting = 0;
+function rest(question, edited) {
+  clearTimeout(resting);
+  resting = setTimeout(() => { if (newest.idle) newest.put({ question, charts: "data", edited }); }, 150);
+}
+
+async function show({ reply, charts, edited }, { question }) {
+  const priced = reply.curve.usd_per_hour !== null;
+  const wanted = look(question, priced);
+  if (charts !== "specs" && wanted !== drawn) {
+    newest.put({ question, charts: "specs", edited });
+    return;
+  }
+  replies[edited] = reply;
+  if (edited !== state.edited) return;
+  form.refuse(null);
+  showAnswer(reply);
+  if (charts === "specs") {
+    await Promise.all(figures.map((figure, i) => figure.draw(reply.charts[PLOTS[i]], { label: `${PLOTS[i]} ${reply.answer.headline}` })));
+    drawn = wanted;
+    cursor.over(figures);
+    cursor.show(reply.points, reply.curve, axisOf(Object.fromEntries(reply.charts["1.1"].params.map((p) => [p.name, p.value]))));
+  } else {
+    performance.mark("arrived");
+    cursor.show(reply.points, reply.curve, axisOf(reply.charts.signals));
+    await Promise.all(figures.map((figure) => figure.put(reply.charts)));
+    performance.measure("drawing", "arrived");
+  }
+  if (byId("table-box").open) showTable(reply);
+  if (byId("sources-box").open) showSources(reply);
+  comparison.show(replies, compareSpecs);
+  if (charts === "moving") rest(question, edited);
+  else byId("answer").setAttribute("aria-busy", String(!newest.idle));
+  if (!document.body.dataset.ready) performance.mark("ready");
+  document.body.dataset.ready = String(Number(document.body.dataset.ready ?? 0) + 1);
+}
+
+const axisOf = (signals) => ({ low: signals.p11_x_low, high: signals.p11_x_high, log: state.axis === "log" });
+
+let again = 0;
+function fail(error, { question, edited }) {
+  byId("answer").setAttribute("aria-busy", "false");
+  clearTimeout(again);
+  if (error instanceof Refused) {
+    const body = fitProblem(error.body, question);
+    replies[edited] = { problem: body.problem };
+    const actions = body.smallest_count ? [[say("ui_use_count", { count: body.smallest_count }), () => form.set({ count: String(body.smallest_count) })]] : [];
+    showProblem(body, actions);
+    form.refuse(body.field);
+  } else {
+    console.warn(error);
+    showProblem({ problem: say("ui_offline"), hint: say("ui_offline_hint") }, []);
+    again = setTimeout(change, 2000);
+  }
+  comparison.show(replies, compareSpecs);
+}
+
+const compareSpecs = () => ask(`api/v1/compare?language=${state.language}&theme=${themeNow()}&batch_axis=${state.axis}`);
+
+// The deployments that are not being changed are asked once.
+async function others() {
+  await Promise.all(state.questions.map(async (question, i) => {
+    if (i === state.edited) return;
+    replies[i] = await ask("api/v1/explore", explore(question, "moving")).catch((error) => ({ problem: error.message }));
+  }));
+  replies.length = state.questions.length;
+  comparison.show(replies, compareSpecs);
+}
+
+function switchTo(index) {
+  state.edited = index;
+  state.at = null;
+  form.show();
+  change();
+}
+
+async function restart() {
+  dress();
+  await speak(state.language);
+  form.show();
+  files.show();
+  byId("axis").value = state.axis;
+  change();
+  others();
+}
+
+async function download(kind) {
+  try {
+    const blob = await fetchBlob(`api/v1/download/${kind}`, explore(current(), "data"));
+    const link = document.createElement("a");
+    link.href = URL.createObjectURL(blob);
+    link.download = `batchline.${kind}`;
+    link.click();
+    setTimeout(() => URL.revokeObjectURL(link.href), 10_000);
+  } catch (error) {
+    showProblem(error.body ?? { problem: error.message }, []);
+  }
+}
+
+async function copy(text, button, key) {
+  try {
+    await navigator.clipboard.writeText(text);
+    button.textContent = say("ui_copied");
+  } catch {
+    prompt(say(key), text);
+  }
+  setTimeout(() => { button.textContent = say(key); }, 1500);
+}
+
+function listen() {
+  for (const button of document.querySelectorAll("button[data-language]"))
+    button.addEventListener("click", () => { state.language = button.dataset.language; localStorage.setItem("language", state.language); restart(); });
+  byId("theme").addEventListener("change", () => { state.theme = byId("theme").value; localStorage.setItem("theme", state.theme); dress(); change(); });
+  dark.addEventListener("change", () => { dress(); change(); });
+  byId("axis").addEventListener("change", () => { state.axis = byId("axis").value; change(); });
+  byId("share").addEventListener("click", async () => {
+    history.replaceState(null, "", await address());
+    copy(location.href, byId("share"), "ui_share");
+  });
+  byId("table-box").addEventListener("toggle", () => { if (byId("table-box").open && replies[state.edited]?.curve) showTable(replies[state.edited]); });
+  byId("sources-box").addEventListener("toggle", () => { if (byId("sources-box").open && replies[state.edited]?.curve) showSources(replies[state.edited]); });
+  for (const button of document.querySelectorAll("#downloads button")) button.addEventListener("click", () => download(button.dataset.kind));
+  addEventListener("hashchange", async () => { if (location.hash !== await address()) { await follow(location.hash); restart(); } });
+}
+
+async function begin() {
+  state.theme = localStorage.getItem("theme") ?? "auto";
+  state.language = localStorage.getItem("language") ?? (navigator.language.startsWith("ko") ? "ko" : "en");
+  await follow(location.hash);
+  dress();
+  if (matchMedia("(max-width: 860px)").matches) byId("question-box").open = false;
+  const first = ask("api/v1/explore", explore(current(), "specs"));
+  first.catch(() => {});
+  const [, models, accelerators, choices] = await Promise.all([
+    speak(state.language), ask("api/v1/models"), ask("api/v1/accelerators"), ask("api/v1/choices"),
+  ]);
+  form = new Form({ models, accelerators, choices }, change);
+  comparison = new Comparison({
+    edit: switchTo,
+    remove: (index) => {
+      state.questions.splice(index, 1);
+      replies.splice(index, 1);
+      if (state.edited >= index) state.edited = Math.max(0, state.edited - 1);
+      switchTo(state.edited);
+    },
+    add: () => {
+      state.questions.push(structuredClone(current()));
+      replies.push(replies[state.edited]);
+      switchTo(state.questions.length - 1);
+    },
+  });
+  files = new Files({
+    config: (config) => form.set({ config, model: undefined }),
+    measured: change,
+    refused: (body) => showProblem(body, []),
+  });
+  label();  // what the form made has words too
+  form.show();
+  files.show();
+  byId("axis").value = state.axis;
+  listen();
+  try {
+    await show({ reply: await first, charts: "specs", edited: state.edited }, { question: current() });
+  } catch (error) {
+    fail(error, { question: current(), edited: state.edited });
+  }
+  if (state.questions.length > 1) others();
+}
+
+begin();

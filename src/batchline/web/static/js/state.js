@@ -1,0 +1,108 @@
+// What is asked, and its place in the address: a link carries everything.
+
+const DEFAULTS = { model: "llama-3.1-70b", count: "4", accelerator: "h100-sxm", context: "8192" };
+const PARALLEL = ["tp", "pp", "dp", "ep"];
+const FIELDS = ["weights", "kv", ...PARALLEL, "engine", "price", "context", "isl", "osl", "max_batch", "step_limit", "reading"];
+
+export const letters = ["A", "B", "C", "D"];
+
+export const state = {
+  view: "curve",
+  questions: [{ ...DEFAULTS }],
+  edited: 0,
+  language: null,
+  theme: "auto",
+  axis: "log",
+  at: null,
+  measured: [],
+};
+
+export const current = () => state.questions[state.edited];
+
+// The question as the API takes it: what was not given stays away.
+export function asked(question) {
+  const body = { on: `${question.count}x${question.accelerator}` };
+  if (question.config) body.config = question.config;
+  else body.model = question.model;
+  for (const field of FIELDS) {
+    const value = question[field];
+    if (value === undefined || value === "") continue;
+    if (field === "context" && question.isl && question.osl) continue;
+    const numeric = PARALLEL.includes(field) || field === "max_batch";
+    body[field] = numeric && /^\d+$/.test(value) ? Number(value) : value;
+  }
+  return body;
+}
+
+async function packed(config) {
+  const stream = new Blob([JSON.stringify(config)]).stream().pipeThrough(new CompressionStream("deflate-raw"));
+  const bytes = new Uint8Array(await new Response(stream).arrayBuffer());
+  let text = "";
+  for (const byte of bytes) text += String.fromCharCode(byte);
+  return btoa(text).replaceAll("+", "-").replaceAll("/", "_").replaceAll("=", "");
+}
+
+async function unpacked(text) {
+  const bytes = Uint8Array.from(atob(text.replaceAll("-", "+").replaceAll("_", "/")), (letter) => letter.charCodeAt(0));
+  const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("deflate-raw"));
+  const config = JSON.parse(await new Response(stream).text());
+  if (typeof config !== "object" || config === null || Array.isArray(config)) throw new Error("no config");
+  return config;
+}
+
+async function written(question) {
+  const parts = new URLSearchParams();
+  if (question.config) parts.set("config", await packed(question.config));
+  else parts.set("model", question.model);
+  parts.set("on", `${question.count}x${question.accelerator}`);
+  for (const field of FIELDS) if (question[field] !== undefined && question[field] !== "") parts.set(field, question[field]);
+  return parts;
+}
+
+async function read(parts) {
+  const question = {};
+  const [, count, accelerator] = /^(?:(\d+)\s*x)?(.+)$/i.exec(parts.get("on") ?? "") ?? [];
+  question.count = count ?? (accelerator ? "1" : DEFAULTS.count);
+  question.accelerator = accelerator ?? DEFAULTS.accelerator;
+  if (parts.has("config")) question.config = await unpacked(parts.get("config")).catch(() => undefined);
+  if (!question.config) question.model = parts.get("model") ?? DEFAULTS.model;
+  for (const field of FIELDS) if (parts.has(field)) question[field] = parts.get(field);
+  return question;
+}
+
+export async function address() {
+  const parts = await written(state.questions[0]);
+  for (const other of state.questions.slice(1)) parts.append("vs", (await written(other)).toString());
+  if (state.edited) parts.set("edit", state.edited);
+  if (state.at !== null) parts.set("at", state.at);
+  if (state.axis !== "log") parts.set("axis", state.axis);
+  if (state.theme !== "auto") parts.set("theme", state.theme);
+  if (state.language) parts.set("lang", state.language);
+  if (state.measured.length) parts.set("points", state.measured.flatMap((p) => [p.batch, +p.t_step_s.toPrecision(4)]).join(","));
+  return `#${state.view}?${parts}`;
+}
+
+export async function follow(hash) {
+  const [view, query = ""] = hash.replace(/^#/, "").split("?");
+  const parts = new URLSearchParams(query);
+  state.view = view || "curve";
+  if (query) {
+    state.questions = [await read(parts)];
+    for (const other of parts.getAll("vs").slice(0, 3)) state.questions.push(await read(new URLSearchParams(other)));
+    state.edited = Math.min(Number(parts.get("edit")) || 0, state.questions.length - 1);
+    state.at = Number(parts.get("at")) || null;
+    state.axis = parts.get("axis") === "linear" ? "linear" : "log";
+    const numbers = (parts.get("points") ?? "").split(",").map(Number);
+    state.measured = [];
+    for (let i = 0; i + 1 < numbers.length && i < 1000; i += 2)
+      if (numbers[i] > 0 && numbers[i + 1] > 0) state.measured.push({ batch: numbers[i], t_step_s: numbers[i + 1] });
+  }
+  if (["light", "dark", "auto"].includes(parts.get("theme"))) state.theme = parts.get("theme");
+  if (["en", "ko"].includes(parts.get("lang"))) state.language = parts.get("lang");
+}
+
+let timer = 0;
+export function remember() {
+  clearTimeout(timer);
+  timer = setTimeout(async () => history.replaceState(null, "", await address()), 250);
+}

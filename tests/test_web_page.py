@@ -1,0 +1,460 @@
+"""The page in a real browser: Debian's chromium, driven by playwright; the server is started here on a free port."""
+
+import json
+import os
+import re
+import select
+import shutil
+import signal
+import subprocess
+import sys
+import time
+import urllib.request
+from pathlib import Path
+
+import pytest
+
+CHROMIUM = shutil.which("chromium")
+playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
+pytestmark = [
+    pytest.mark.browser,
+    pytest.mark.skipif(CHROMIUM is None, reason="Debian's chromium is not installed (apt-get install chromium)"),
+]
+FLAGS = [
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+]
+SERVE = "from batchline.cli.serve import command; command()"
+PLOTS = ["1.1", "1.2", "1.3", "2.1", "2.2", "2.3"]
+
+
+@pytest.fixture(scope="module")
+def server():
+    process = subprocess.Popen(
+        [sys.executable, "-c", SERVE, "--port", "0", "--no-log"], stderr=subprocess.PIPE, text=True, env={**os.environ}
+    )
+    assert select.select([process.stderr], [], [], 60)[0]
+    line = process.stderr.readline()
+    address = re.search(r"http://\S+", line)
+    assert address, line
+    base = address[0]
+    for _ in range(600):
+        try:
+            with urllib.request.urlopen(f"{base}/health", timeout=1) as answer:
+                assert json.load(answer)["status"] == "ok"
+                break
+        except OSError:
+            assert process.poll() is None, process.stderr.read()
+            time.sleep(0.1)
+    yield base
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(timeout=15) in (0, -signal.SIGTERM, 143)
+    process.stderr.close()
+
+
+@pytest.fixture(scope="module")
+def browser():
+    with playwright.sync_playwright() as play:
+        browser = play.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
+        yield browser
+        browser.close()
+
+
+class Visit:
+    """A page of its own, that remembers what went wrong on it."""
+
+    def __init__(self, browser, base, **options):
+        self.base = base
+        self.context = browser.new_context(**{"viewport": {"width": 1440, "height": 900}, "locale": "en-US", **options})
+        self.page = self.context.new_page()
+        self.page.set_default_timeout(15_000)
+        self.trouble = []
+        self.asked = []
+        self.page.on("console", lambda m: self.trouble.append(m.text) if m.type in ("error", "warning") else None)
+        self.page.on("pageerror", lambda error: self.trouble.append(str(error)))
+        self.page.on("request", lambda request: self.asked.append(request.url))
+
+    def open(self, hash_=""):
+        self.page.goto(f"{self.base}/{hash_}")
+        self.page.locator("body[data-ready]").wait_for()
+        return self
+
+    def settle(self):
+        """Until the answer on the page is to the question in the form."""
+        self.page.locator("#answer[aria-busy=false]").wait_for()
+
+    def plots(self):
+        return {name: self.page.locator(f"[data-plot='{name}'] svg").evaluate("svg => svg.outerHTML") for name in PLOTS}
+
+    def text(self, selector):
+        return self.page.locator(selector).inner_text()
+
+    def hash(self):
+        self.page.wait_for_timeout(400)  # the address follows a quarter of a second behind
+        return self.page.evaluate("location.hash")
+
+
+@pytest.fixture
+def visit(browser, server):
+    made = []
+
+    def start(hash_="", **options):
+        made.append(Visit(browser, server, **options))
+        return made[-1].open(hash_)
+
+    yield start
+    for one in made:
+        foreign = [url for url in one.asked if not url.startswith((server, "blob:", "data:"))]
+        one.context.close()
+        assert not foreign, foreign
+        assert not one.trouble, one.trouble
+
+
+def test_it_loads_with_an_answer_and_six_plots(visit):
+    page = visit()
+    assert re.match(
+        r"Run a batch of \d+: [\d.]+ ms a step, \$[\d.]+ per million output tokens\.", page.text("#headline")
+    )
+    assert page.page.locator("#tiles > div").count() == 5
+    for name, drawing in page.plots().items():
+        assert name in drawing
+        assert "batch size" in drawing
+        assert drawing.count("<path") > 5
+
+
+def test_dragging_the_context_changes_the_answer_and_every_plot(visit):
+    page = visit()
+    before, answer, tiles = page.plots(), page.text("#headline"), page.text("#tiles")
+    box = page.page.locator("#context").bounding_box()
+    middle = box["y"] + box["height"] / 2
+    page.page.mouse.move(box["x"] + box["width"] / 2, middle)
+    page.page.mouse.down()
+    for share in (0.55, 0.6, 0.65, 0.7, 0.75):
+        page.page.mouse.move(box["x"] + box["width"] * share, middle)
+    page.page.mouse.up()
+    page.settle()
+    after = page.plots()
+    assert page.text("#headline") != answer
+    assert page.text("#tiles") != tiles
+    assert all(after[name] != before[name] for name in PLOTS)
+    context = int(page.page.locator("#context-text").input_value().replace(",", ""))
+    assert 30_000 < context < 200_000
+    assert f"context {context:,}" in page.text("#title")
+
+
+def test_the_page_says_what_the_api_says(visit, server):
+    page = visit("#curve?model=qwen3-32b&on=2xh200&context=4k&step_limit=25ms")
+    with urllib.request.urlopen(f"{server}/api/v1/curve?model=qwen3-32b&on=2xh200&context=4k&step_limit=25ms") as reply:
+        best = json.load(reply)["optimum"]
+    assert page.text("#tiles > div:first-child .value") == f"{best['batch']:,}"
+    assert page.text("#tiles > div:nth-child(2) .value") == f"${best['usd_per_mtok']:.2f}"
+    assert page.text("#at-batch") == f"{best['batch']:,}"
+
+
+def test_one_cursor_moves_over_all_plots(visit):
+    page = visit()
+    at_best = page.text("#at-numbers")
+    page.page.locator("#at").focus()
+    for _ in range(10):
+        page.page.keyboard.press("ArrowLeft")
+    assert page.text("#at-numbers") != at_best
+    lines = page.page.locator(".plots.six .cursor")
+    assert lines.count() == 6
+    lefts = {lines.nth(i).evaluate("line => line.style.left") for i in range(6)}
+    assert len(lefts) == 1
+    plot = page.page.locator("[data-plot='2.3']")
+    plot.hover(position={"x": 120, "y": 150})
+    hovered = page.text("#at-batch")
+    page.page.mouse.move(5, 5)
+    assert page.text("#at-batch") != hovered  # moving only looks
+    plot.click(position={"x": 120, "y": 150})
+    page.page.mouse.move(5, 5)
+    assert page.text("#at-batch") == hovered  # pressing stays
+    assert f"at={hovered}" in page.hash()
+    page.page.locator("#at-run").click()
+    assert page.text("#at-numbers") == at_best
+
+
+def test_the_breakdown_adds_up_at_the_cursor(visit):
+    page = visit()
+    shares = [int(text.rstrip("%").split()[-1]) for text in page.page.locator("#breakdown .value").all_inner_texts()]
+    assert len(shares) == 5
+    assert 97 <= sum(shares) <= 103
+
+
+def test_a_model_is_found_with_the_keyboard_alone(visit):
+    page = visit()
+    keys = page.page.keyboard
+    page.page.locator("body").press("Tab")
+    assert page.page.evaluate("document.activeElement.className") == "skip"
+    for _ in range(30):
+        keys.press("Tab")
+        if page.page.evaluate("document.activeElement.id") == "model":
+            break
+    keys.type("deepseek v3")
+    assert page.page.locator("#model").get_attribute("aria-expanded") == "true"
+    keys.press("ArrowDown")
+    keys.press("ArrowUp")
+    keys.press("Enter")
+    page.settle()
+    assert page.page.locator("#model").input_value().startswith("deepseek-v3")
+    assert "does not fit on 4 x h100-sxm" in page.text("#problem")
+    page.page.get_by_role("button", name=re.compile(r"^Use \d+$")).focus()
+    keys.press("Enter")
+    page.page.locator("#problem").wait_for(state="hidden")
+    page.settle()
+    page.trouble.clear()  # the browser itself notes that an answer was 422
+    assert page.text("#title").startswith("deepseek-v3")
+
+
+def test_a_wrong_value_is_named_at_its_field(visit):
+    page = visit()
+    page.page.locator("#context-text").fill("many")
+    page.page.locator("#context-text").press("Enter")
+    page.page.locator("#problem").wait_for()
+    assert "'many'" in page.text("#problem")
+    assert page.page.locator("#context-text").get_attribute("aria-invalid") == "true"
+    page.page.locator("#context-text").fill("8k")
+    page.page.locator("#context-text").press("Enter")
+    page.page.locator("#problem").wait_for(state="hidden")
+    page.trouble.clear()  # the browser itself notes that an answer was 422
+    assert page.page.locator("[aria-invalid]").count() == 0
+
+
+def test_readings_and_formats_change_the_answer(visit):
+    page = visit()
+    said = {page.text("#headline")}
+    for change in (
+        lambda: page.page.locator("input[name=reading][value=bound]").check(),
+        lambda: page.page.locator("#weights").select_option("fp8"),
+        lambda: page.page.locator("#kv").select_option("fp8"),
+        lambda: page.page.locator("input[name=reading][value=serial]").check(),
+    ):
+        change()
+        page.page.wait_for_timeout(50)
+        page.settle()
+        said.add(page.text("#headline"))
+    assert len(said) == 4  # a step bound by memory is the same in both floors
+    assert "attention" in page.text("#basis")
+
+
+def test_four_deployments_are_compared(visit):
+    page = visit()
+    for device in ("h200", "b200", "mi300x"):
+        page.page.locator("#compare-add").click()
+        page.page.locator("#accelerator").fill(device)
+        page.page.locator("#accelerator").press("Enter")
+        page.page.wait_for_timeout(50)
+        page.settle()
+    rows = page.page.locator("#compared tr")
+    page.page.locator("#compare-plots svg").nth(2).wait_for()
+    assert rows.count() == 5
+    assert page.page.locator("#compare-add").is_disabled()
+    assert len(set(rows.all_inner_texts())) == 5
+    svg = page.page.locator("#compare-plots svg").first.evaluate("svg => svg.outerHTML")
+    assert all(f">{letter}<" in svg for letter in "ABCD")
+    address = page.hash()
+    assert address.count("vs=") == 3
+    # The link shows the same to somebody else.
+    other = visit(address)
+    other.page.locator("#compare-plots svg").nth(2).wait_for()
+    other.page.locator("#compared tr").nth(4).wait_for()
+    other.page.wait_for_timeout(300)
+    assert other.page.locator("#compared tr").all_inner_texts() == rows.all_inner_texts()
+    page.page.get_by_role("button", name="Change A").click()
+    page.settle()
+    assert "h100-sxm" in page.text("#title")
+    page.page.get_by_role("button", name="Remove D").click()
+    page.page.wait_for_timeout(100)
+    assert rows.count() == 4
+
+
+CONFIG = {
+    "_name_or_path": "mine/tiny",
+    "model_type": "llama",
+    "hidden_size": 2048,
+    "intermediate_size": 8192,
+    "num_hidden_layers": 16,
+    "num_attention_heads": 32,
+    "num_key_value_heads": 8,
+    "head_dim": 64,
+    "vocab_size": 128256,
+    "tie_word_embeddings": True,
+    "max_position_embeddings": 131072,
+    "torch_dtype": "bfloat16",
+}
+
+
+def drop(page, selector, name, text):
+    page.page.evaluate(
+        """([selector, name, text]) => {
+            const data = new DataTransfer();
+            data.items.add(new File([text], name));
+            const dropped = new DragEvent("drop", { dataTransfer: data, bubbles: true, cancelable: true });
+            document.querySelector(selector).dispatchEvent(dropped);
+        }""",
+        [selector, name, text],
+    )
+
+
+def test_a_config_is_dropped_and_travels_in_the_link(visit):
+    page = visit()
+    drop(page, "#config-drop", "config.json", json.dumps(CONFIG))
+    page.page.locator("#config-name").wait_for()
+    page.settle()
+    page.page.wait_for_timeout(200)
+    page.settle()
+    assert page.text("#title").startswith("tiny bf16")
+    headline = page.text("#headline")
+    other = visit(page.hash())
+    assert other.text("#headline") == headline
+    assert other.text("#title").startswith("tiny bf16")
+
+
+def test_a_result_file_is_dropped_and_drawn(visit):
+    page = visit()
+    table = "batch,context,t_step_s\n" + "".join(f"{b},8192,{0.02 + b * 0.0004}\n" for b in (1, 8, 32, 48))
+    before = page.plots()["1.3"]
+    drop(page, "body", "mine.csv", table)
+    page.page.locator("#results li").wait_for()
+    page.page.wait_for_timeout(100)
+    page.settle()
+    assert "4 points of mine.csv" in page.text("#results")
+    after = page.plots()["1.3"]
+    assert after.count("<path") >= before.count("<path") + 4
+    other = visit(page.hash())
+    assert other.plots()["1.3"].count("<path") == after.count("<path")
+    drop(page, "body", "broken.csv", "a,b\n1,2\n")
+    page.page.locator("#problem").wait_for()
+    assert "broken.csv" in page.text("#problem")
+    page.trouble.clear()
+
+
+def test_a_shared_link_opens_what_was_shared(visit):
+    first = visit(
+        "#curve?model=gpt-oss-120b&on=1xh200&context=16384&reading=bound&axis=linear&theme=dark&lang=ko&at=32"
+    )
+    assert "gpt-oss-120b" in first.text("#title")
+    assert first.text("#at-batch") == "32"
+    assert first.page.locator("#axis").input_value() == "linear"
+    assert first.page.locator("html").get_attribute("lang") == "ko"
+    assert first.page.locator("html").get_attribute("data-theme") == "dark"
+    second = visit(first.hash())
+    assert second.text("#headline") == first.text("#headline")
+    assert second.plots() == first.plots()
+
+
+def test_korean(visit):
+    page = visit(locale="ko-KR")
+    assert re.search(r"[가-힣]", page.text("#headline"))
+    seen = page.text("body")
+    assert not re.search(r"\bui_|undefined|NaN|\[object", seen)
+    assert "배치 크기" in page.plots()["1.1"]
+    page.page.get_by_role("button", name="English").click()
+    page.page.wait_for_timeout(100)
+    page.settle()
+    assert page.text("#headline").startswith("Run a batch")
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_the_theme_follows_the_system(visit, scheme):
+    page = visit(color_scheme=scheme)
+    paper = page.page.evaluate("getComputedStyle(document.body).backgroundColor")
+    assert paper == {"light": "rgb(255, 255, 255)", "dark": "rgb(20, 23, 28)"}[scheme]
+    assert page.page.locator("html").get_attribute("data-theme") == scheme
+
+
+@pytest.mark.parametrize(("width", "height"), [(380, 800), (768, 1024), (1440, 900), (3840, 2160)])
+def test_nothing_is_wider_than_the_screen(visit, width, height):
+    page = visit(viewport={"width": width, "height": height}, locale="ko-KR" if width == 768 else "en-US")
+    assert page.page.evaluate("document.documentElement.scrollWidth") <= width
+    overflowing = page.page.evaluate(
+        """() => [...document.querySelectorAll("h1, h2, p, dt, dd, button, label, .value, .plot")].filter((e) => {
+            const box = e.getBoundingClientRect();
+            const out = box.right > innerWidth + 1 || box.left < -1;
+            return box.width > 0 && out && !e.closest(".scroll, .spoken, .skip");
+        }).map((e) => e.outerHTML.slice(0, 120))"""
+    )
+    assert not overflowing
+
+
+def test_the_table_has_the_same_figures(visit):
+    page = visit()
+    page.page.locator("#table-box summary").click()
+    row = page.page.locator("#table tr.run").inner_text().split("\t")
+    assert row[0] == page.text("#tiles > div:first-child .value")
+    assert row[1] == page.text("#tiles > div:nth-child(3) .value")
+    page.page.locator("#sources-box summary").click()
+    assert page.page.locator("#sources tr").count() >= 4
+
+
+@pytest.mark.parametrize("kind", ["csv", "toml", "svg"])
+def test_downloads(visit, kind, tmp_path):
+    page = visit()
+    with page.page.expect_download() as waiting:
+        page.page.locator(f"#downloads [data-kind={kind}]").click()
+    target = tmp_path / waiting.value.suggested_filename
+    waiting.value.save_as(target)
+    text = target.read_text(encoding="utf-8")
+    assert target.name == f"batchline.{kind}"
+    assert {"csv": "batch,", "toml": 'model = "llama-3.1-70b"', "svg": "<svg"}[kind] in text
+
+
+def test_a_name_is_shown_and_never_run(visit):
+    page = visit()
+    drop(page, "body", "config.json", json.dumps({**CONFIG, "_name_or_path": "<img src=x onerror=alert(1)>"}))
+    page.page.locator("#config-name").wait_for()
+    page.page.wait_for_timeout(200)
+    page.settle()
+    assert page.page.locator("img").count() == 0
+
+
+def test_the_server_comes_back_and_the_page_goes_on(visit):
+    page = visit()
+    page.page.route("**/api/v1/explore", lambda route: route.abort())
+    page.page.locator("#context").press("ArrowRight")
+    page.page.locator("#problem").wait_for()
+    assert "does not answer" in page.text("#problem")
+    page.page.unroute("**/api/v1/explore")
+    page.page.locator("#problem").wait_for(state="hidden")
+    page.trouble.clear()
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+@pytest.mark.parametrize("width", [1440, 380])
+def test_axe_finds_nothing(visit, theme, width):
+    axe = pytest.importorskip("axe_playwright_python", reason="axe-playwright-python is not installed")
+    source = Path(axe.__file__).with_name("axe.min.js").read_text(encoding="utf-8")
+    page = visit(f"#curve?theme={theme}", viewport={"width": width, "height": 900})
+    page.page.locator("#compare-add").click()
+    page.page.locator("#compare-plots svg").nth(2).wait_for()
+    page.page.locator("#question-box").evaluate("box => box.open = true")
+    page.page.locator("#more").evaluate("box => box.open = true")
+    page.page.locator("#table-box summary").click()
+    page.page.locator("#sources-box summary").click()
+    page.page.evaluate(source)
+    found = page.page.evaluate(
+        "axe.run({ runOnly: ['wcag2a', 'wcag2aa', 'wcag21a', 'wcag21aa', 'wcag22aa', 'best-practice'] })"
+    )
+    told = [
+        (
+            violation["id"],
+            violation["impact"],
+            violation["help"],
+            [node["html"][:160] for node in violation["nodes"]][:4],
+        )
+        for violation in found["violations"]
+    ]
+    assert not told
+
+
+def test_the_api_has_a_page(visit, server):
+    page = visit()
+    page.page.goto(f"{server}/api")
+    page.page.locator("#reference table").first.wait_for()
+    assert "POST /api/v1/curve" in page.page.locator("#reference").inner_text()
