@@ -18,7 +18,11 @@ __all__ = ["cli", "main"]
 _COMMANDS = {
     "curve": ("batchline.cli.curve", "Which batch to run, what a token costs, how long it takes, and why."),
     "memory": ("batchline.cli.memory", "What the engine's start-up log will say about memory, and what that means."),
+    "plan": ("batchline.cli.plan", "The cheapest deployments that keep your promises."),
+    "price": ("batchline.cli.price", "A price sheet from cost, beside the market."),
+    "launch": ("batchline.cli.launch", "The command that starts the engine, each flag with its reason."),
     "measure": ("batchline.cli.measure", "Measure a live server, or read the result files you have."),
+    "serve": ("batchline.cli.serve", "The page: six plots to drag, in your browser."),
     "list": ("batchline.cli.listing", "Show the catalogue: models, accelerators, prices."),
     "show": ("batchline.cli.show", "Show one model, config.json or accelerator, with its sources."),
 }
