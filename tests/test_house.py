@@ -21,7 +21,7 @@ FLOORS = [
     ["step", "prior"],
     ["serving", "cost", "readings"],
     ["choice", "sweep", "goodput", "simulate", "measure", "calibrate", "validate"],
-    ["sensitivity", "planner", "price_sheet", "market", "fleet", "launch"],
+    ["space", "fleet", "planner", "sensitivity", "worth", "market", "price_sheet", "launch"],
     ["chart", "chart_plan", "chart_simulation", "report"],
     ["cli", "web", "__main__"],
 ]
