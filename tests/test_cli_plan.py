@@ -137,3 +137,12 @@ def test_the_market_beside_the_sheet():
     )
     with pytest.raises(BatchlineError):
         run(price, *PRICED, "--market", "a-model-of-tomorrow")
+
+
+def test_worth_says_what_else_would_bring():
+    out = run(plan, *ASKED, "--weights", "checkpoint", "--worth", "--speculation", "0.7,3,0.5ms").stdout
+    for words in ("fp8 weights instead of bf16", "A draft (0.7,3,0.5ms)", "Prompts on machines of their own"):
+        assert words in out
+    for text in ("0.7", "a,b", "2,3"):
+        with pytest.raises(InputError, match="is no draft"):
+            run(plan, *ASKED, "--worth", "--speculation", text)

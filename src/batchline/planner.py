@@ -27,6 +27,7 @@ from batchline import price as prices_module
 from batchline import space as space_module
 from batchline.accelerator import Accelerator, resolve
 from batchline.architecture import Architecture
+from batchline.deployment import Deployment
 from batchline.engine import Request, account
 from batchline.errors import BatchlineError, ConfigError, InputError, MissingFactError, UnknownNameError
 from batchline.fleet import Pool
@@ -358,6 +359,34 @@ class Candidate:
     def devices(self) -> int:
         """Devices of all replicas [device]."""
         return self.count * self.replicas
+
+    def deployment(self, model: str | Architecture) -> Deployment:
+        """One replica as a `Deployment`, for the curve and all that takes one.
+
+        Parameters
+        ----------
+        model : str or Architecture
+            The model of the plan.
+
+        Returns
+        -------
+        Deployment
+            With the price that the plan counted.
+        """
+        arch = model if isinstance(model, Architecture) else Architecture.load(model)
+        return Deployment.of(
+            arch,
+            Accelerator.load(self.accelerator),
+            usd_per_device_hour=self.usd_per_hour / self.devices,
+            count=self.count,
+            weights=self.weights if self.changes_weights else None,
+            kv=self.kv,
+            tp=self.tp,
+            pp=self.pp,
+            dp=self.dp,
+            ep=self.ep,
+            engine=self.engine,
+        )
 
     @property
     def layout(self) -> str:

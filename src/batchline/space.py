@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 __all__ = ["Layout", "Space", "enumerate_space", "layouts"]
 
 _PIPELINES = (1, 2, 4, 8, 16)
+_LAYERS_OF_A_STAGE = 8  # handing over from stage to stage is not counted, so very short stages would look too good
 _RANKS = (1, 2, 4, 8, 16, 32, 64)
 
 
@@ -73,9 +74,9 @@ def layouts(architecture: Architecture, max_devices: int) -> tuple[Layout, ...]:
     Returns
     -------
     tuple of Layout
-        Tensor parallelism over divisors of the heads; pipelines of a power of two stages; attention data parallelism
-        with whole experts spread over all its devices, for models with routed experts. (For others a data-parallel rank
-        is a replica.)
+        Tensor parallelism over divisors of the heads; pipelines of a power of two stages with 8 layers or more each;
+        attention data parallelism with whole experts spread over all its devices, for models with routed experts. (For
+        others a data-parallel rank is a replica.)
 
     Examples
     --------
@@ -83,10 +84,10 @@ def layouts(architecture: Architecture, max_devices: int) -> tuple[Layout, ...]:
     >>> [(one.tp, one.pp) for one in layouts(Architecture.load("llama-3.1-8b"), 4)]
     [(1, 1), (1, 2), (1, 4), (2, 1), (2, 2), (4, 1)]
     """
-    heads = architecture.q_heads or 1
+    heads, deepest = architecture.q_heads or 1, architecture.layers // _LAYERS_OF_A_STAGE
     found = []
     for tp in (n for n in range(1, min(heads, max_devices) + 1) if heads % n == 0):
-        for pp in (n for n in _PIPELINES if n <= architecture.layers and tp * n <= max_devices):
+        for pp in (n for n in _PIPELINES if n <= max(1, deepest) and tp * n <= max_devices):
             found.append(Layout(tp, pp))
             if architecture.experts:
                 ranks = (n for n in _RANKS[1:] if tp * pp * n <= max_devices and tp * n <= architecture.experts)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from batchline.cli import _options, _output, _question
-from batchline.errors import InputError
+from batchline.errors import BatchlineError, InputError
 from batchline.units import format_time, format_usd
 
 if TYPE_CHECKING:
@@ -21,6 +21,14 @@ if TYPE_CHECKING:
 @_question.question_options
 @click.option(
     "--save", "save_to", type=click.Path(dir_okay=False), metavar="FILE.toml", help="Write the question down."
+)
+@click.option(
+    "--worth", is_flag=True, help="Say what other formats, a draft and prompts on machines of their own would bring."
+)
+@click.option(
+    "--speculation",
+    metavar="0.7,3,1ms",
+    help="With --worth: acceptance, drafted tokens, time to draft one.  [default: no draft is looked at]",
 )
 @click.option("--flips", is_flag=True, help="Say what would make another deployment the cheapest (some seconds).")
 @click.option("--tornado", type=click.Path(dir_okay=False), metavar="FILE", help="Draw what moves the cost.")
@@ -60,6 +68,8 @@ def command(model: tuple[str, ...], **options: Any) -> None:
         _output.print_csv([_row(one) for one in (*answer.candidates, *answer.front)])
     else:
         _print(answer, flips=options["flips"])
+        if options["worth"] and answer.candidates:
+            _print_worth(answer, options["speculation"])
     if answer.candidates:
         _plot(answer, options)
 
@@ -128,6 +138,60 @@ def _print(answer: Plan, *, flips: bool) -> None:
         console.print()
         for flip in _flips(answer):
             console.print(f"  {flip['sentence']}")
+
+
+def _print_worth(answer: Plan, speculation: str | None) -> None:
+    """Gains against the cheapest deployment, in words."""
+    from batchline import goodput, worth
+
+    console, question, best = _output.console(), answer.question, answer.best
+    one = best.deployment(question.model)
+    contexts = [question.context]
+    lines = []
+    now = {"weights": one.weights_name, "kv": one.kv}
+    for kind, name in (("weights", "fp8"), ("weights", "int4"), ("weights", "nvfp4"), ("kv", "fp8")):
+        if name in now[kind]:
+            continue
+        try:
+            found = worth.format_gain(one, contexts=contexts, **{kind: name})  # type: ignore[arg-type]
+        except BatchlineError as error:
+            lines.append(f"{name} {kind}: {error.problem}")
+        else:
+            lines.append(f"{name} {kind} instead of {now[kind]}: {found.sentences()[0]}")
+    rate = best.requests_per_s / best.replicas
+    promises = {name: promise for name, promise in question.promises.items() if name in goodput.PROMISES}
+    if speculation:
+        made = _draft(speculation)
+        gain = worth.speculation_gain(one, made, question.isl, question.osl, rate, promises)
+        lines.append(f"A draft ({speculation}): {gain}")
+    apart = worth.disaggregation(
+        one,
+        question.isl,
+        question.osl,
+        best.requests_per_s,
+        promises,
+        headroom=question.headroom,
+        prefix_hit_rate=question.prefix_hit_rate,
+    )
+    lines.append(f"Prompts on machines of their own: {apart}")
+    console.print()
+    for line in lines:
+        console.print(f"  {line}")
+
+
+def _draft(text: str) -> Any:
+    from batchline.serving import Speculation
+    from batchline.units import parse_duration
+
+    parts = [part.strip() for part in text.split(",")]
+    try:
+        acceptance, tokens = float(parts[0]), int(parts[1])
+        draft_s = parse_duration(parts[2]) if len(parts) > 2 else 0.0
+    except (IndexError, ValueError):
+        raise InputError(f"{text!r} is no draft.", "", "Write acceptance, tokens and time: 0.7,3,1ms.") from None
+    if not 0 <= acceptance <= 1 or tokens < 1:
+        raise InputError(f"{text!r} is no draft.", "Acceptance lies from 0 to 1, and a token or more is drafted.")
+    return Speculation(acceptance, tokens, draft_s)
 
 
 def _told(best: Candidate) -> list[str]:
