@@ -67,13 +67,14 @@ def test_chat_where_there_are_no_completions():
     assert (point.isl, point.osl, point.tokens_per_chunk) == (64, 40, 1.0)
 
 
-@pytest.mark.parametrize("suffix", ["", "/v1/", "/v1/completions", "/v1/chat/completions"])
+@pytest.mark.parametrize("suffix", ["", "/v1/", "/v1/chat/completions"])
 def test_any_form_of_the_address(suffix):
     with FakeServer() as server:
         outcome = probe(server.url + suffix, batches=(1,), contexts=(32,), repeats=1, max_seconds=20)
     assert len(outcome.points) == 1
 
 
+@pytest.mark.slow
 def test_answers_that_are_too_short_at_first_are_asked_for_longer():
     # 30 prompts of 10 ms: the first stream would be through its 40 tokens before the last one starts.
     with FakeServer(prefill_s=0.01, step_s=0.002, per_sequence_s=0.0) as server:
@@ -89,6 +90,7 @@ def test_more_than_the_server_runs_together_is_said_and_not_measured():
     assert outcome.notes == ["context 64: the server decodes at most 3 together, the others wait"]
 
 
+@pytest.mark.slow
 def test_repeats_give_a_spread():
     with FakeServer() as server:
         (point,) = quick(server, batches=(2,), repeats=3).points
@@ -201,7 +203,15 @@ def test_nobody_answers():
         probe(url, batches=(1,), contexts=(32,), max_seconds=5)
 
 
-@pytest.mark.parametrize("fault", ["drop", "500 once", "drop once", "429 once"])
+@pytest.mark.parametrize(
+    "fault",
+    [
+        "drop",
+        pytest.param("500 once", marks=pytest.mark.slow),
+        "drop once",
+        pytest.param("429 once", marks=pytest.mark.slow),
+    ],
+)
 def test_a_fault_that_passes_costs_a_repeat_and_one_that_stays_ends_the_run(fault, tmp_path):
     began = time.monotonic()
     with FakeServer(fault=fault) as server:
@@ -317,6 +327,7 @@ def test_an_interrupted_run_keeps_its_points_and_goes_on(tmp_path):
         assert len(server.prompts) == again + 1  # the first request alone
 
 
+@pytest.mark.slow
 def test_half_a_line_from_a_killed_run_is_dropped(tmp_path):
     out = tmp_path / "out.csv"
     with FakeServer() as server:
