@@ -56,12 +56,13 @@ def brute_force(question, most_replicas=12):
         question.budgets,
     ):
         device = Accelerator.load(name)
-        if layout.tp * layout.dp > (device.scale_up_domain or 1) or layout.dp > 1:
+        if layout.tp * layout.dp > (device.scale_up_domain or 1):
             continue
         one = Deployment(
             architecture=arch, accelerator=device, count=layout.count, kv=kv,
             weights=None if weights == "checkpoint" else weights,
-            tp=layout.tp, pp=layout.pp, engine=engine, price=price.load(name),
+            tp=layout.tp, pp=layout.pp, dp=layout.dp, ep=layout.ep, engine=engine,
+            price=price.load(name),
         )  # fmt: skip
         try:
             ideal = readings.ideal_of(one, question.context, question.isl)
@@ -71,14 +72,15 @@ def brute_force(question, most_replicas=12):
         for limit in range(1, question.max_batch + 1):
             made = account(
                 arch, device, engine, weights=one.weights, kv=kv, tp=layout.tp, pp=layout.pp,
+                dp=layout.dp, ep=layout.ep,
                 request=Request(
                     max_model_len=question.longest, max_num_seqs=limit, max_num_batched_tokens=budget
                 ),
             )  # fmt: skip
             capacity = made.capacity_batch(question.context)
-            if not made.fits or capacity < 1:
+            if not made.fits or capacity < layout.dp:
                 continue
-            slots = min(limit, int(capacity))
+            slots = min(limit * layout.dp, int(capacity))
             server = Server(ideal, coefficients, question.isl, question.osl, float(capacity), limit, budget)
             for replicas in range(1, most_replicas + 1):
                 if replicas * one.usd_per_hour >= best[0] - 1e-9:
@@ -97,6 +99,7 @@ def brute_force(question, most_replicas=12):
         {"tpot": "p99:12ms", "rate": 6.0},
         {"ttft": "p95:250ms", "tpot": "15ms"},
         {"isl": 6000, "osl": 64, "rate": 5.0, "ttft": "p90:1.5s", "tpot": "p90:60ms"},
+        {"model": "qwen3-30b-a3b", "accelerators": ("h200-sxm",), "rate": 20.0, "tpot": "p95:12ms"},
     ],
 )
 def test_the_winner_is_that_of_a_slow_independent_loop(changes):
@@ -374,3 +377,48 @@ def test_what_the_others_give_up_is_said():
     others = [answer.gives_up(one) for one in answer.candidates[1:]]
     assert all(others)
     assert any("cost" in sentence for sentence in others[0])
+
+
+# -- a trace -----------------------------------------------------------------------------------------------------------
+
+
+def test_a_trace_gives_lengths_spread_and_rate():
+    from batchline.workload import of_requests
+
+    arrivals = np.array([0.0, 1.0, 4.0, 5.0])
+    isl, osl = np.array([100, 300, 100, 300]), np.array([10, 30, 10, 30])
+    asked = Question.of_traffic("llama-3.1-8b", of_requests(arrivals, isl, osl), tpot="40ms")
+    assert (asked.isl, asked.osl) == (200.0, 20.0)
+    assert asked.rate == pytest.approx(3 / 5)
+    # Weighted by how long each decodes: (10 x 105 x 2 + 30 x 315 x 2) / 80
+    assert asked.mean_context == pytest.approx((10 * 105 * 2 + 30 * 315 * 2) / 80)
+    assert asked.length_scv == pytest.approx(0.25)
+    gaps = np.array([1.0, 3.0, 1.0])
+    assert asked.arrival_scv == pytest.approx(gaps.var() / gaps.mean() ** 2 + 0.25)
+    assert asked.max_model_len == 330
+    assert Question.of_traffic("x", of_requests(arrivals, isl, osl), rate=9.0, osl=5).rate == 9.0
+    with pytest.raises(InputError, match="no rate"):
+        Question.of_traffic("x", of_requests(arrivals[:1], isl[:1], osl[:1]))
+
+
+def test_spread_costs_waiting():
+    plain = plan(Question(**SMALL)).best
+    spread = plan(Question(**SMALL, arrival_scv=4.0, length_scv=2.0)).best
+    assert spread.usd_per_month >= plain.usd_per_month
+    assert spread.promised["ttft"] >= plain.promised["ttft"] or spread.replicas > plain.replicas
+
+
+def test_a_public_trace(shared):
+    from batchline.workload import trace
+
+    path = shared / "traces" / "azure2023_conv.csv"
+    if not path.exists():
+        pytest.skip("the trace is not here")
+    asked = Question.of_traffic(
+        "llama-3.1-8b", trace(path), tpot="p95:50ms", ttft="p95:2s", accelerators=("l40s", "h100"), max_devices=2
+    )
+    assert 500 < asked.isl < 2000  # Azure's conversation trace of 2023: about 1,150 tokens in, 210 out, 5.5/s
+    assert 100 < asked.osl < 400
+    assert 3 < asked.rate < 8
+    assert asked.mean_context > asked.isl / 2
+    assert plan(asked).candidates

@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from batchline.prior import Prior
     from batchline.roofline import Floats
     from batchline.space import Space
+    from batchline.workload import Traffic
 
 __all__ = ["BASES", "Candidate", "Nearest", "Plan", "Question", "cheapest", "load_question", "plan", "pools"]
 
@@ -184,6 +185,56 @@ class Question:
     def longest(self) -> int:
         """Longest request [token]."""
         return self.max_model_len or math.ceil(self.isl + self.osl)
+
+    @classmethod
+    def of_traffic(cls, model: str, traffic: Traffic, **options: Any) -> Question:
+        """Ask for a model under the traffic of a trace: its lengths, their spread, and its rate.
+
+        Parameters
+        ----------
+        model : str
+            Catalogue name or path.
+        traffic : Traffic
+            Requests with their arrivals, as `batchline.workload.trace` reads them.
+        **options
+            The rest of the question; what is given here wins.
+
+        Returns
+        -------
+        Question
+            With the mean context that a decoding sequence has (long answers stay longer), and with the spread of
+            prompts counted as spread of arrivals, which lengthens the same queue (Kingman).
+
+        Raises
+        ------
+        InputError
+            Fewer than two requests, or all at once.
+        """
+        count, sums, last, gaps = 0, np.zeros(5), 0.0, np.zeros(2)
+        longest = 0
+        for chunk in traffic.chunks():
+            isl, osl = chunk.isl.astype(float), np.maximum(chunk.osl.astype(float), 1.0)
+            steps = np.diff(chunk.arrival_s, prepend=last)[0 if count else 1 :]
+            gaps += (steps.sum(), (steps * steps).sum())
+            sums += (isl.sum(), (isl * isl).sum(), osl.sum(), (osl * osl).sum(), (osl * (isl + osl / 2)).sum())
+            count, last = count + len(chunk), float(chunk.arrival_s[-1])
+            longest = max(longest, int((chunk.isl + chunk.osl).max()))
+        if count < 2 or gaps[0] <= 0:
+            raise InputError(f"{traffic.name or 'The traffic'} has no rate.", "It needs two requests at two times.")
+        isl, isl2, osl, osl2 = sums[:4] / count
+        gap, gap2 = gaps / (count - 1)
+        found = {
+            "isl": max(1.0, float(isl)),
+            "osl": float(osl),
+            "rate": float(1.0 / gap),
+            "mean_context": float(sums[4] / sums[2]),
+            "length_scv": max(0.0, float(osl2 / osl**2 - 1.0)),
+            "arrival_scv": max(0.0, float(gap2 / gap**2 - 1.0)) + max(0.0, float(isl2 / max(isl, 1e-9) ** 2 - 1.0)),
+            "max_model_len": longest,
+        }
+        if options.get("users") is not None:
+            found.pop("rate")
+        return cls(model=model, **(found | options))
 
     def to_dict(self) -> dict[str, Any]:
         """What differs from the defaults, for a file.

@@ -66,6 +66,12 @@ def question_options(command: _F) -> _F:
     options = [
         click.option("--isl", type=_options.TOKENS, metavar="TOKENS", help="Mean tokens of a prompt."),
         click.option("--osl", type=_options.TOKENS, metavar="TOKENS", help="Mean tokens of an answer."),
+        click.option(
+            "--trace",
+            type=click.Path(dir_okay=False),
+            metavar="FILE",
+            help="Requests with lengths and times: gives lengths, their spread and the rate.",
+        ),
         click.option("--rate", type=_options.RATE, metavar="20/s", help="Requests that arrive."),
         click.option("--users", type=float, help="People who wait for an answer and then think, instead of a rate."),
         click.option("--think", "think_s", type=_options.DURATION, metavar="30s", help="How long they think."),
@@ -140,9 +146,16 @@ def question_of(model: str, options: dict[str, Any]) -> Question:
             if one in given and other not in given:
                 given[other] = None
         return dataclasses.replace(saved, **given)
+    trace = options.pop("trace", None)
+    if trace:
+        from batchline import workload
+
+        return Question.of_traffic(model, workload.trace(trace), **given)
     for name in ("isl", "osl"):
         if name not in given:
-            raise InputError(f"How long are requests? --{name} is missing.", "", "Write --isl 4k --osl 1k.")
+            raise InputError(
+                f"How long are requests? --{name} is missing.", "", "Write --isl 4k --osl 1k, or --trace FILE."
+            )
     return Question(model=model, **given)
 
 
