@@ -16,6 +16,7 @@ from starlette.testclient import TestClient
 from batchline import architecture, chart, strings
 from batchline.cli import curve as curve_command
 from batchline.cli import show as show_command
+from batchline.report import on_whole_batches
 from batchline.web import app, compare, downloads, files, guard, look, model, reply
 from batchline.web.guard import HEADERS, Guard, Limits
 from batchline.web.question import CurveQuestion, curve_of
@@ -355,7 +356,7 @@ def pixels(values, signals, key, which, length):
 def test_the_plots_are_the_librarys_to_a_quarter_of_a_pixel(client, charts):
     asked = {"question": QUESTION, "charts": charts}
     told = client.post("/api/v1/explore", json=asked).json()["charts"]
-    library = chart.data(reply.drawn(curve_of(CurveQuestion(**QUESTION))))
+    library = chart.data(on_whole_batches(curve_of(CurveQuestion(**QUESTION))))
     assert told["signals"] == library["signals"]
     for key, columns in told["columns"].items():
         parts = ["shade", "levels", "edges", "marks"] + (["labels", "leaders"] if charts == "data" else [])

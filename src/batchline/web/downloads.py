@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from batchline import __version__, chart
+from batchline.report import on_whole_batches
 from batchline.web import reply
 from batchline.web.question import CurveQuestion, architecture_of, curve_of
 
@@ -54,7 +55,7 @@ def made(kind: str, question: CurveQuestion, look: Mapping[str, Any]) -> bytes:
         return question_toml(question).encode()
     if kind == "csv":
         return _table(curve_of(question).to_records()).encode()
-    spec = chart.six_plots(reply.drawn(curve_of(question)), **look)
+    spec = chart.six_plots(on_whole_batches(curve_of(question)), **look)
     with _DRAWING, tempfile.TemporaryDirectory(prefix="batchline-") as folder:
         return chart.save(spec, Path(folder) / f"six.{kind}").read_bytes()
 

@@ -3,24 +3,18 @@
 from __future__ import annotations
 
 import dataclasses
-import math
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from batchline import accelerator as accelerators
-from batchline import architecture, chart, precision, readings, sweep
+from batchline import architecture, chart, precision, readings
 from batchline import price as prices
 from batchline.cli.show import _accelerator_record, _model_record
-from batchline.strings import text
-from batchline.units import format_bytes, format_count, format_rate, format_time, format_tokens, format_usd
+from batchline.report import Told, on_whole_batches, terms
 from batchline.web import live
 from batchline.web.question import curve_of, model_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
-
-    from numpy.typing import NDArray
 
     from batchline.architecture import Architecture
     from batchline.sweep import Curve
@@ -31,7 +25,6 @@ __all__ = [
     "accelerator_records",
     "choices",
     "curve_reply",
-    "drawn",
     "explored",
     "model_record",
     "model_records",
@@ -39,7 +32,6 @@ __all__ = [
     "served",
 ]
 
-_POINTS = 140
 _PLOTS = ("1.1", "1.2", "1.3", "2.1", "2.2", "2.3")
 
 
@@ -133,20 +125,6 @@ def curve_reply(question: CurveQuery) -> dict[str, Any]:
     return reply
 
 
-def drawn(curve: Curve) -> Curve:
-    """Put a curve on whole batches that suit a plot and a readout; the optimum and the limits stay."""
-    wide = sweep.plot_batches(curve)
-    last = float(wide[-1])
-    marks = [curve.optimum.batch, curve.capacity_batch, curve.capacity_batch + 1]
-    doubled = 2.0 ** np.arange(np.floor(np.log2(last)) + 1)
-    spread = np.concatenate(
-        [np.geomspace(1.0, last, _POINTS), doubled, [mark for mark in marks if np.isfinite(mark)], [last]]
-    )
-    whole = np.unique(np.round(spread))
-    found = readings.steps(curve.deployment, curve.context, whole[whole >= 1], curve.reading)
-    return dataclasses.replace(curve, **{field.name: getattr(found, field.name) for field in dataclasses.fields(found)})
-
-
 def _columns(curve: Curve) -> dict[str, Any]:
     columns: dict[str, Any] = {
         "batch": [int(batch) for batch in curve.batch],
@@ -159,167 +137,11 @@ def _columns(curve: Curve) -> dict[str, Any]:
         "mfu": live.six_digits(curve.mfu),
         "mbu": live.six_digits(curve.mbu),
         "bound_by": curve.bound_by,
-        "terms": {name: live.six_digits(part) for name, part in _terms(curve).items()},
+        "terms": {name: live.six_digits(part) for name, part in terms(curve).items()},
     }
     if curve.prediction is not None:
         columns |= {"low_s": live.six_digits(curve.prediction.low), "high_s": live.six_digits(curve.prediction.high)}
     return columns
-
-
-def _terms(curve: Curve) -> Mapping[str, NDArray[np.float64]]:
-    """Parts that add up to the step; in the floors what overlaps is counted once."""
-    if curve.prediction is not None:
-        return curve.prediction.terms
-    hidden = curve.t_weights if curve.reading == "serial" else curve.t_memory
-    return {
-        "weights": curve.t_weights,
-        "kv": curve.t_kv,
-        "compute_beyond": np.maximum(0.0, curve.t_compute - hidden),
-    }
-
-
-class _Told:
-    """Sentences of one curve in one language."""
-
-    def __init__(self, curve: Curve, language: str) -> None:
-        self.curve = curve
-        self.language = language
-        self.at = int(np.flatnonzero(curve.batch == curve.optimum.batch)[0])
-
-    def say(self, key: str, **fields: str) -> str:
-        return text(key if "." in key else f"page.{key}", self.language, **fields)
-
-    def interval(self) -> tuple[float, float] | None:
-        """Cost at both ends of the interval at the batch to run [USD/Mtoken]; without a price the step [s]."""
-        found, best = self.curve.prediction, self.curve.optimum
-        if found is None:
-            return None
-        unit = 1.0 if best.usd_per_mtok is None else best.usd_per_mtok / best.t_step
-        return float(found.low[self.at]) * unit, float(found.high[self.at]) * unit
-
-    def headline(self) -> str:
-        best = self.curve.optimum
-        fields = {"batch": f"{best.batch:,}", "time": format_time(best.t_step)}
-        if best.usd_per_mtok is None:
-            return self.say("headline_time", **fields)
-        return self.say("headline_cost", **fields, cost=format_usd(best.usd_per_mtok))
-
-    def split(self) -> str:
-        terms = _terms(self.curve)
-        total = sum(float(part[self.at]) for part in terms.values())
-        shares = sorted(((float(part[self.at]) / total, name) for name, part in terms.items()), reverse=True)
-        parts = [
-            self.say("share", name=self.say(f"chart.name_{name}"), percent=f"{share:.0%}")
-            for share, name in shares
-            if share >= 0.005
-        ]
-        return self.say("split", parts=", ".join(parts))
-
-    def why(self) -> str:
-        curve, best = self.curve, self.curve.optimum
-        limit = "" if curve.step_limit is None else format_time(curve.step_limit)
-        sentence = self.say(f"chart.binds_{best.binds}", limit=limit)
-        if best.binds != "kv" and math.isfinite(curve.capacity_batch):
-            sentence += " " + self.say("chart.room", batch=f"{curve.capacity_batch:,.0f}")
-        return sentence
-
-    def facts(self) -> list[dict[str, str]]:
-        """Floors, knee and capacity: name, value and what it means."""
-        curve = self.curve
-        rows = [("latency_floor", format_time(curve.latency_floor))]
-        if curve.cost_floor_usd_per_mtok is not None:
-            rows.append(("cost_floor", format_usd(curve.cost_floor_usd_per_mtok)))
-        knee = self.say("none") if curve.knee_batch is None else f"{math.ceil(curve.knee_batch - 1e-9):,}"
-        rows.append(("knee", knee))
-        if curve.balance_context is not None:
-            rows.append(("balance", format_tokens(curve.balance_context)))
-        capacity = f"{curve.capacity_batch:,.0f}" if math.isfinite(curve.capacity_batch) else self.say("none")
-        rows.append(("capacity", capacity))
-        return [
-            {"key": key, "name": self.say(f"fact_{key}"), "value": value, "means": self.say(f"means_{key}")}
-            for key, value in rows
-        ]
-
-    def tiles(self) -> list[dict[str, str]]:
-        """The five numbers: name, value, and what stands below it."""
-        curve, best = self.curve, self.curve.optimum
-        capacity = curve.capacity_batch
-        count = curve.deployment.count
-        total = best.batch / best.t_step
-        fits = self.say("of_fit", capacity=f"{capacity:,.0f}") if math.isfinite(capacity) else ""
-        ends = self.interval()
-        low, high = ("", "") if ends is None else (format_usd(ends[0]), format_usd(ends[1]))
-        if best.usd_per_mtok is None:
-            cost, below = "–", self.say("no_price")
-        else:
-            cost = format_usd(best.usd_per_mtok)
-            below = self.say("floor_is", floor=format_usd(curve.cost_floor_usd_per_mtok or 0.0))
-            if ends is not None:
-                below = self.say("interval", low=low, high=high)
-        rows = [
-            ("batch", f"{best.batch:,}", fits),
-            ("cost", cost, below),
-            ("time", format_time(best.t_step), self.say("per_user", rate=format_rate(1 / best.t_step))),
-            ("rate", format_rate(total / count), self.say("in_all", rate=format_rate(total))),
-            ("binds", self.say(f"binds_{best.binds}"), self.say("bound_by", name=self._longest())),
-        ]
-        return [{"key": key, "name": self.say(f"tile_{key}"), "value": v, "below": b} for key, v, b in rows]
-
-    def _longest(self) -> str:
-        return self.say(f"chart.name_{self.curve.bound_by[self.at]}")
-
-    def basis(self) -> str:
-        """What kind of number this is, and what of it is new."""
-        curve = self.curve
-        if curve.prediction is None:
-            return self.say(f"basis_{curve.reading}")
-        known = curve.prediction.provenance
-        d = curve.deployment
-        return self.say(
-            "basis_predict",
-            engine=d.engine,
-            generation=d.accelerator.generation or d.accelerator.name,
-            weights=d.weights_name,
-            source=known.source,
-            points=f"{known.points:,}",
-            novelty=self.say(f"new_{known.novelty}"),
-        )
-
-    def sources(self) -> list[dict[str, str]]:
-        """Where each input is from."""
-        d = self.curve.deployment
-        arch, device = d.architecture, d.accelerator
-        rate = f"{device.flops_for(d.math) / 1e12:,.0f} TFLOPS ({d.math})"
-        size = f"{format_count(arch.total_params)} ({format_count(arch.active_params)})"
-        rows = [
-            {"what": arch.name, "figures": size, "source": arch.source, "date": arch.date},
-            {
-                "what": device.label or device.name,
-                "figures": f"{format_bytes(device.usable_memory())}, {format_bytes(device.bandwidth)}/s, {rate}",
-                "source": device.source,
-                "date": device.date,
-            },
-        ]
-        if d.price is not None:
-            shown = f"${d.price.median:,.2f}/h, {d.price.describe()}"
-            newest = "" if d.price.newest is None else str(d.price.newest)
-            rows.append(
-                {"what": self.say("price"), "figures": shown, "source": "; ".join(d.price.sources), "date": newest}
-            )
-        return rows
-
-    def warnings(self) -> list[str]:
-        """What to be careful with."""
-        d = self.curve.deployment
-        found = []
-        longest = d.architecture.max_context
-        if longest and self.curve.context > longest:
-            found.append(self.say("beyond_context", context=f"{self.curve.context:,.0f}", longest=f"{longest:,}"))
-        if d.price is None:
-            found.append(self.say("warn_no_price", accelerator=d.accelerator.name))
-        elif (age := d.price.age_days()) and d.price.stale_warning():
-            found.append(self.say("warn_stale", accelerator=d.accelerator.name, days=f"{age:,}"))
-        return found
 
 
 def _spec(spec: dict[str, Any], name: str, shown: Mapping[str, Any]) -> dict[str, Any]:
@@ -356,8 +178,8 @@ def explored(
         `answer`, `points`, `charts` and scalars with the names of the JSON output.
     """
     first = curve_of(question, [1.0])
-    curve = drawn(first)
-    told = _Told(curve, language)
+    curve = on_whole_batches(first)
+    told = Told(curve, language)
     look: dict[str, Any] = {"batch_axis": batch_axis, "language": language, "measured": measured}
     shown = live.told(curve, **look, names=charts != "moving")
     if charts == "specs":

@@ -1,0 +1,240 @@
+"""A report before it is written: headings, sentences, tables and pictures, and the two ways to write them."""
+
+from __future__ import annotations
+
+import base64
+import html
+import re
+from dataclasses import dataclass, field
+from importlib import resources
+from string import Template
+from typing import TypeAlias
+
+__all__ = ["Block", "Document", "Figure", "Items", "Section", "Table", "Text", "to_html", "to_markdown"]
+
+
+@dataclass(frozen=True)
+class Text:
+    """A paragraph.
+
+    Parameters
+    ----------
+    text : str
+        What it says.
+    strong : bool
+        It is the answer.
+    code : bool
+        It is typed into a shell.
+    """
+
+    text: str
+    strong: bool = False
+    code: bool = False
+
+
+@dataclass(frozen=True)
+class Items:
+    """A list.
+
+    Parameters
+    ----------
+    items : tuple of str
+        Its entries.
+    """
+
+    items: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table.
+
+    Parameters
+    ----------
+    columns : tuple of str
+        Headings.
+    rows : tuple of tuple of str
+        Cells.
+    left : frozenset of int
+        Columns of text; the others are numbers.
+    strong : int or None
+        The row to see first.
+    """
+
+    columns: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+    left: frozenset[int] = frozenset({0})
+    strong: int | None = None
+
+
+@dataclass(frozen=True)
+class Figure:
+    """A picture.
+
+    Parameters
+    ----------
+    name : str
+        For a file beside a Markdown report.
+    svg : str
+        The picture.
+    alt : str
+        The same in words.
+    """
+
+    name: str
+    svg: str
+    alt: str
+
+
+Block: TypeAlias = Text | Items | Table | Figure
+
+
+@dataclass(frozen=True)
+class Section:
+    """A heading and what follows.
+
+    Parameters
+    ----------
+    title : str
+        The heading.
+    blocks : tuple of Block
+        What stands below it.
+    """
+
+    title: str
+    blocks: tuple[Block, ...]
+
+
+@dataclass(frozen=True)
+class Document:
+    """A report.
+
+    Parameters
+    ----------
+    title : str
+        Above everything.
+    byline : str
+        What made it, and when.
+    language, theme : str
+        "en" or "ko"; "light" or "dark".
+    colours : dict
+        Of the theme.
+    font : str
+        A CSS list.
+    sections : tuple of Section
+        In order.
+    """
+
+    title: str
+    byline: str
+    language: str
+    theme: str
+    colours: dict[str, str] = field(repr=False)
+    font: str
+    sections: tuple[Section, ...]
+
+
+def _escaped(text: str) -> str:
+    return html.escape(text, quote=True)
+
+
+def _table_html(table: Table) -> str:
+    def row(cells: tuple[str, ...], tag: str, kind: str = "") -> str:
+        made = "".join(
+            f"<{tag}{' class=text' if i in table.left else ''}{' scope=col' if tag == 'th' else ''}>"
+            f"{_escaped(cell)}</{tag}>"
+            for i, cell in enumerate(cells)
+        )
+        return f"<tr{kind}>{made}</tr>"
+
+    rows = [row(cells, "td", " class=strong" if i == table.strong else "") for i, cells in enumerate(table.rows)]
+    return f'<div class="scroll"><table>{row(table.columns, "th")}{"".join(rows)}</table></div>'
+
+
+def _block_html(block: Block) -> str:
+    if isinstance(block, Text):
+        tag = "pre" if block.code else "p"
+        return f"<{tag}{' class=strong' if block.strong else ''}>{_escaped(block.text)}</{tag}>"
+    if isinstance(block, Items):
+        return "<ul>" + "".join(f"<li>{_escaped(item)}</li>" for item in block.items) + "</ul>"
+    if isinstance(block, Table):
+        return _table_html(block)
+    # A picture of its own: the parts of two drawings in one page would share their names.
+    data = base64.b64encode(block.svg.encode()).decode()
+    return f'<p><img src="data:image/svg+xml;base64,{data}" alt="{_escaped(block.alt)}"></p>'
+
+
+def to_html(document: Document) -> str:
+    """Write a report as one page that needs nothing else.
+
+    Parameters
+    ----------
+    document : Document
+        The report.
+
+    Returns
+    -------
+    str
+        HTML.
+    """
+    page = Template(resources.files("batchline").joinpath("data/report.html").read_text(encoding="utf-8"))
+    body = "".join(
+        f"<section><h2>{_escaped(section.title)}</h2>{''.join(map(_block_html, section.blocks))}</section>\n"
+        for section in document.sections
+    )
+    return page.substitute(
+        language=document.language,
+        theme=document.theme,
+        title=_escaped(document.title),
+        byline=_escaped(document.byline),
+        font=document.font,
+        body=body,
+        **{name: document.colours[name] for name in ("background", "text", "muted", "grid", "shade", "step")},
+    )
+
+
+def _marked(text: str) -> str:
+    """Text in Markdown: nothing in it becomes markup."""
+    return re.sub(r"([\\`*_{}\[\]<>#|])", r"\\\1", text).replace("\n", " ")
+
+
+def _table_markdown(table: Table) -> str:
+    rules = ["---" if i in table.left else "---:" for i in range(len(table.columns))]
+    rows = [[_marked(cell) for cell in row] for row in table.rows]
+    if table.strong is not None:
+        rows[table.strong] = [f"**{cell}**" if cell else "" for cell in rows[table.strong]]
+    lines = [[_marked(name) for name in table.columns], rules, *rows]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def _block_markdown(block: Block, stem: str) -> str:
+    if isinstance(block, Text):
+        if block.code:
+            return "\n".join(f"    {line}" for line in block.text.splitlines())
+        return f"**{_marked(block.text)}**" if block.strong else _marked(block.text)
+    if isinstance(block, Items):
+        return "\n".join(f"- {_marked(item)}" for item in block.items)
+    if isinstance(block, Table):
+        return _table_markdown(block)
+    return f"![{_marked(block.alt)}]({stem}-{block.name}.svg)"
+
+
+def to_markdown(document: Document, stem: str) -> str:
+    """Write a report as Markdown; its pictures are files beside it.
+
+    Parameters
+    ----------
+    document : Document
+        The report.
+    stem : str
+        What the pictures' names begin with.
+
+    Returns
+    -------
+    str
+        Markdown.
+    """
+    parts = [f"# {_marked(document.title)}", _marked(document.byline)]
+    for section in document.sections:
+        parts += [f"## {_marked(section.title)}", *(_block_markdown(block, stem) for block in section.blocks)]
+    return "\n\n".join(parts) + "\n"
