@@ -185,7 +185,7 @@ class Scene:
                 line.series,
                 line.text,
                 line.series,
-                self._line_places(line, boxes[line.series]),
+                self._line_places(line, boxes),
                 FONT_SIZE,
                 bold=True,
                 rank=0,
@@ -196,9 +196,16 @@ class Scene:
         ]
         return labels
 
-    def _line_places(self, line: Line, boxes: NDArray[np.float64]) -> NDArray[np.float64]:
-        near = _placement.along(boxes, FONT_SIZE, prefer=line.prefer)
-        return np.concatenate([near, _placement.anywhere(boxes, self.x.length, self.y.length)])
+    def _line_places(self, line: Line, boxes: dict[str, NDArray[np.float64]]) -> NDArray[np.float64]:
+        own = boxes[line.series]
+        near = _placement.along(own, FONT_SIZE, prefer=line.prefer)
+        places = np.concatenate([near, _placement.anywhere(own, self.x.length, self.y.length)])
+        others = [found[:, :2] for series, found in boxes.items() if series != line.series and len(found)]
+        if others and len(places):
+            # Where two lines run together, a name could be either's.
+            apart = places[:, None, 4:6] - np.concatenate(others)[None, :, :]
+            places[:, 3] += 9 * np.clip(1 - np.hypot(apart[..., 0], apart[..., 1]).min(axis=1) / 10, 0, 1)
+        return places
 
     def _mark_label(self, mark: Mark) -> Label:
         x, y = float(self.x.pixel(mark.batch)), float(self.y.pixel(mark.value))
