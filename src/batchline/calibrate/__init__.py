@@ -1,0 +1,13 @@
+"""Calibration: what your own measurements say about the coefficients, on top of what is believed before them.
+
+`calibrate` updates all coefficients of a deployment from a handful of points, `Profile` keeps the result in a small
+file that every command reads, `three_rates` fits hardware of which nothing is known.
+"""
+
+from batchline.calibrate.advice import Advice, advise
+from batchline.calibrate.calibration import Calibration, calibrate
+from batchline.calibrate.observation import Observation, observe
+from batchline.calibrate.profile import Profile
+from batchline.calibrate.rates import Rates, three_rates
+
+__all__ = ["Advice", "Calibration", "Observation", "Profile", "Rates", "advise", "calibrate", "observe", "three_rates"]

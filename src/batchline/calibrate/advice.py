@@ -1,0 +1,145 @@
+"""Which measurement would tell most: expected reduction of the variance of what is to be predicted.
+
+A measurement with slope j and noise s, made on top of a covariance S, takes (g' S j)^2 / (s^2 + j' S j) off the
+variance of a prediction with slope g, whatever it turns out to be [1].
+
+References
+----------
+[1] K. Chaloner, I. Verdinelli, 1995: Bayesian experimental design, c-optimality for a linear model.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from batchline import readings
+from batchline.calibrate.calibration import QUANTILES, grid
+from batchline.calibrate.observation import Observation, Stack
+from batchline.calibrate.update import jacobian
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+    from batchline.calibrate.calibration import Calibration
+
+__all__ = ["Advice", "advise", "gain"]
+
+_WORTH = 0.1  # an interval that gets narrower by less than this share is not worth a measurement
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Advice:
+    """The next measurement to make.
+
+    Parameters
+    ----------
+    batch, context : float
+        Of a decode step [sequence, token].
+    now, then : float
+        Half-width of the 90% interval of the prediction before and after it, without noise: a factor less 1 [-].
+    at : str
+        What is predicted.
+    """
+
+    batch: float
+    context: float
+    now: float
+    then: float
+    at: str
+
+    @property
+    def worthwhile(self) -> bool:
+        """Whether it narrows the interval by a tenth or more."""
+        return self.then <= (1.0 - _WORTH) * self.now
+
+    def __str__(self) -> str:
+        if not self.worthwhile:
+            return f"No further point would do much: the prediction {self.at} is known to {self.now:.0%} (90%)."
+        return (
+            f"One more point at batch {self.batch:,.0f} and context {self.context:,.0f} would narrow the 90% interval"
+            f" {self.at} from {self.now:.0%} to {self.then:.0%}."
+        )
+
+
+def gain(
+    covariance: NDArray[np.float64],
+    slopes: NDArray[np.float64],
+    noise: NDArray[np.float64],
+    targets: NDArray[np.float64],
+) -> NDArray[np.float64]:
+    """Reduction of the mean variance of the targets by each candidate.
+
+    Parameters
+    ----------
+    covariance : array, shape (names, names)
+        Before the measurement [-].
+    slopes : array, shape (candidates, names)
+        Of the log of what would be measured [-].
+    noise : array, shape (candidates,)
+        Of its log [-].
+    targets : array, shape (targets, names)
+        Slopes of what is to be predicted [-].
+
+    Returns
+    -------
+    array, shape (candidates,)
+        Variance of the log [-].
+    """
+    carried = covariance @ slopes.T
+    shared = targets @ carried
+    own = noise**2 + np.einsum("ci,ic->c", slopes, carried)
+    return np.asarray((shared**2).mean(axis=0) / own)
+
+
+def advise(
+    calibration: Calibration,
+    *,
+    batch: float | None = None,
+    context: float | None = None,
+    candidates: Sequence[Observation] | None = None,
+) -> Advice:
+    """Find the measurement that narrows the prediction most.
+
+    Parameters
+    ----------
+    calibration : Calibration
+        What is known.
+    batch, context : float, optional
+        Where the prediction matters, for instance the batch to run [sequence, token]; by default all usual ones.
+    candidates : sequence of Observation, optional
+        What could be measured; by default decode steps over the usual batches and contexts.
+
+    Returns
+    -------
+    Advice
+        Where to measure, and what it would do.
+    """
+    usual = grid(calibration.deployment, calibration.observations)
+    candidates = usual if candidates is None else candidates
+    targets, at = usual, "over all batches"
+    if batch is not None:
+        context = usual[0].context if context is None else context
+        ideal = readings.ideal_of(calibration.deployment, context)
+        targets = [dataclasses.replace(usual[0], ideal=ideal, batch=batch, context=context)]
+        at = f"at batch {batch:,.0f}"
+    place = calibration.z[None]
+    _, tried = jacobian(calibration.belief, Stack(candidates), place)
+    _, wanted = jacobian(calibration.belief, Stack(targets), place)
+    noise = np.array([one.noise for one in candidates])
+    gains = gain(calibration.covariance, tried[0], noise, wanted[0])
+    best = int(np.argmax(gains))
+    now = float(np.mean(np.einsum("oi,ij,oj->o", wanted[0], calibration.covariance, wanted[0])))
+    left = max(now - float(gains[best]), 0.0)
+    return Advice(
+        batch=candidates[best].batch,
+        context=candidates[best].context,
+        now=float(np.expm1(QUANTILES[0.9] * np.sqrt(now))),
+        then=float(np.expm1(QUANTILES[0.9] * np.sqrt(left))),
+        at=at,
+    )

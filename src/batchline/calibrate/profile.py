@@ -1,0 +1,403 @@
+"""A profile: the calibrated coefficients of one deployment in a small file, and the priors with them put in.
+
+    schema = "batchline.profile/1"
+    [deployment]      what was measured
+    [fit]             when, from which files, how many points, errors before and after
+    [coefficients]    mean and standard deviation of each, in the unit of the equations
+
+`Profile.prior()` stands wherever priors do. It speaks for the cluster that was measured (model, accelerator, engine,
+weight format); another layout of it is told as new, another KV format is moved by what the priors say of the two, and
+everything else is left to the priors.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime as dt
+import json
+import math
+import tomllib
+from dataclasses import dataclass
+from pathlib import Path
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Final
+
+from batchline import __version__, prior, readings
+from batchline.calibrate.calibration import QUANTILES
+from batchline.errors import ConfigError
+from batchline.prior import Case, Prior, Provenance
+from batchline.step import Coefficients
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from batchline.calibrate.calibration import Calibration
+    from batchline.calibrate.rates import Rates
+    from batchline.deployment import Deployment
+
+__all__ = ["SCHEMA", "CalibratedPrior", "Profile"]
+
+SCHEMA: Final = "batchline.profile/1"
+
+_HEAD = """\
+# What a deployment makes of the ideal times, by its own measurements. Written by `batchline calibrate`.
+# Every command reads it: batchline curve MODEL --on ... --profile THIS. Coefficients: docs/calibrate.md.
+"""
+_NAMES: Final = tuple(field.name for field in dataclasses.fields(Coefficients))
+_AT_LEAST_ONE: Final = frozenset(
+    name for name in _NAMES if getattr(Coefficients(), name) == 1.0 and name != "prefill_share"
+)
+_CASE: Final = ("engine", "engine_version", "model", "accelerator", "generation", "weights", "kv", "layout")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Profile:
+    """Calibrated coefficients of one deployment, with where they come from.
+
+    Parameters
+    ----------
+    case : prior.Case
+        What was measured, by the names of the priors.
+    count : int
+        Devices [device].
+    mean, sd : mapping of str to float
+        Coefficients and their standard deviations, in the units of `step.Coefficients`.
+    spread : mapping of str to float
+        Standard deviation of the log of a prediction of "tpot" and "ttft" [-].
+    points : int
+        Measured points behind it [-].
+    files : tuple of str
+        Their files, by name.
+    date : str
+        Day of the calibration, ISO.
+    errors : mapping of str to float
+        Median errors: "before", "after", "left_out" of TPOT [-]; only what is known.
+    figures : mapping of str to float
+        Bandwidth and FLOP/s of one device, where the points had to tell them too [B/s, FLOP/s].
+    source : str
+        What stood before the points.
+    """
+
+    case: Case
+    count: int
+    mean: Mapping[str, float]
+    sd: Mapping[str, float]
+    spread: Mapping[str, float]
+    points: int
+    files: tuple[str, ...]
+    date: str
+    errors: Mapping[str, float]
+    figures: Mapping[str, float] = dataclasses.field(default_factory=lambda: MappingProxyType({}))
+    source: str = ""
+
+    @classmethod
+    def of(cls, calibration: Calibration, files: Iterable[str] = (), date: str = "") -> Profile:
+        """Keep a calibration.
+
+        Parameters
+        ----------
+        calibration : Calibration
+            What was found.
+        files : iterable of str
+            Where the points were read.
+        date : str
+            Day, ISO; by default today.
+
+        Returns
+        -------
+        Profile
+            For `save` and `prior`.
+        """
+        found = calibration.coefficients
+        kinds = {"before": "before", "after": "after", "left_out": "left_out"}
+        errors = {name: calibration.errors(when=when).median for name, when in kinds.items()}
+        return cls(
+            case=readings.case_of(calibration.deployment),
+            count=calibration.deployment.count,
+            mean={name: float(getattr(found, name)) for name in _NAMES},
+            sd=calibration.sd(),
+            spread={of: calibration.total_spread(of) for of in ("tpot", "ttft")},
+            points=calibration.points,
+            files=_file_names(files),
+            date=date or _today(),
+            errors={name: value for name, value in errors.items() if not math.isnan(value)},
+            source=calibration.prior_source,
+        )
+
+    @classmethod
+    def of_rates(cls, rates: Rates, deployment: Deployment, points: int, files: Iterable[str] = ()) -> Profile:
+        """Keep three rates: the faster of the two bandwidths stands for the device's, the other becomes a coefficient.
+
+        Parameters
+        ----------
+        rates : Rates
+            What was found.
+        deployment : Deployment
+            Made of the device's figures (`Rates.figures`).
+        points : int
+            Measured points behind it [-].
+        files : iterable of str
+            Where they were read.
+
+        Returns
+        -------
+        Profile
+            Nothing is known of prefill and links: there it is the ideal.
+        """
+        figures = rates.figures
+        engine = dataclasses.replace(
+            Coefficients(prefill_share=1.0, step_overhead=rates.constant_s),
+            weight_read=max(1.0, figures["bandwidth"] / rates.bandwidth),
+            expert_read=max(1.0, figures["bandwidth"] / rates.bandwidth),
+            kv_read=max(1.0, figures["bandwidth"] / rates.kv_bandwidth),
+        )
+        off = max(0.05, 1.4826 * rates.left_out.median)
+        return cls(
+            case=readings.case_of(deployment),
+            count=deployment.count,
+            mean=dataclasses.asdict(engine),
+            sd=dict.fromkeys(_NAMES, 0.0),
+            spread={"tpot": off, "ttft": max(off, 0.5)},
+            points=points,
+            files=_file_names(files),
+            date=_today(),
+            errors={"after": rates.after.median, "left_out": rates.left_out.median},
+            figures=figures,
+            source="three rates and a constant, no prior",
+        )
+
+    def coefficients(self) -> Coefficients:
+        """Coefficients of the deployment that was measured."""
+        return Coefficients(**self.mean)
+
+    def prior(self, base: Prior | None = None) -> CalibratedPrior:
+        """Priors that know this deployment.
+
+        Parameters
+        ----------
+        base : Prior, optional
+            Priors for everything else; by default those that the package ships.
+
+        Returns
+        -------
+        CalibratedPrior
+            For `priors=` of readings, planner and price sheet.
+        """
+        base = base or prior.load()
+        values = {field.name: getattr(base, field.name) for field in dataclasses.fields(Prior)}
+        return CalibratedPrior(**values, profile=self, base=base)
+
+    def save(self, path: str | Path) -> None:
+        """Write the file.
+
+        Parameters
+        ----------
+        path : str or Path
+            Where to; it is replaced.
+        """
+        Path(path).write_text(self.to_toml(), encoding="utf-8")
+
+    def to_toml(self) -> str:
+        """Text of the file.
+
+        Returns
+        -------
+        str
+            TOML.
+        """
+        case = self.case
+        facts = {name: getattr(case, name) for name in _CASE}
+        lines = [
+            _HEAD,
+            f"schema = {_text(SCHEMA)}",
+            "",
+            "[deployment]",
+            *(f"{name} = {_text(value)}" for name, value in facts.items()),
+            f"is_mla = {str(case.is_mla).lower()}",
+            f"count = {self.count}",
+            *(f"{name} = {value:.6g}" for name, value in self.figures.items()),
+            "",
+            "[fit]",
+            f"date = {_text(self.date)}",
+            f"batchline = {_text(__version__)}",
+            f"prior = {_text(self.source)}",
+            f"points = {self.points}",
+            f"files = [{', '.join(map(_text, self.files))}]",
+            *(f"error_{name} = {value:.4f}" for name, value in self.errors.items()),
+            *(f"spread_{of} = {value:.4f}" for of, value in self.spread.items()),
+            "",
+            "[coefficients]",
+            *(f"{name} = {{ mean = {self.mean[name]:.6g}, sd = {self.sd.get(name, 0.0):.3g} }}" for name in _NAMES),
+        ]
+        return "\n".join(lines) + "\n"
+
+    @classmethod
+    def load(cls, path: str | Path) -> Profile:
+        """Read a file that `save` wrote.
+
+        Parameters
+        ----------
+        path : str or Path
+            The file.
+
+        Returns
+        -------
+        Profile
+            Checked: no coefficient makes an engine faster than the bound.
+
+        Raises
+        ------
+        ConfigError
+            The file is missing, is no profile, or a field of it cannot be; names the field.
+        """
+        try:
+            data = tomllib.loads(Path(path).read_text(encoding="utf-8"))
+        except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+            raise ConfigError(
+                f"{path} cannot be read as a profile: {error}.", "", "Make one: batchline calibrate."
+            ) from error
+        if data.get("schema") != SCHEMA:
+            raise ConfigError(
+                f"{path}: schema is {data.get('schema')!r}.", f"This version reads {SCHEMA}.", "Calibrate again."
+            )
+        return _Reader(path, data).profile()
+
+
+class _Reader:
+    """Takes fields out of a profile and names the one that is wrong."""
+
+    def __init__(self, path: str | Path, data: Mapping[str, Any]) -> None:
+        self.path, self.data = path, data
+
+    def table(self, name: str) -> Mapping[str, Any]:
+        found = self.data.get(name)
+        if not isinstance(found, dict):
+            raise ConfigError(f"{self.path}: table [{name}] is missing.", "", "Calibrate again.")
+        return found
+
+    def number(self, table: Mapping[str, Any], name: str, least: float = 0.0) -> float:
+        value = table.get(name)
+        if isinstance(value, bool) or not isinstance(value, (int, float)):
+            raise ConfigError(f"{self.path}: {name} is {value!r}.", "It is a number.", "Calibrate again.")
+        if not math.isfinite(value) or value < least:
+            raise ConfigError(f"{self.path}: {name} is {value:g}.", f"It is finite and at least {least:g}.")
+        return float(value)
+
+    def text(self, table: Mapping[str, Any], name: str) -> str:
+        value = table.get(name)
+        if not isinstance(value, str):
+            raise ConfigError(f"{self.path}: {name} is {value!r}.", "It is a text.", "Calibrate again.")
+        return value
+
+    def profile(self) -> Profile:
+        deployment, fit, rows = (self.table(name) for name in ("deployment", "fit", "coefficients"))
+        for name in rows:
+            if name not in _NAMES:
+                raise ConfigError(f"{self.path}: there is no coefficient {name!r}.", "", "Calibrate again.")
+        cells = {name: self.cell(rows, name) for name in _NAMES}
+        errors = [name for name in ("before", "after", "left_out") if f"error_{name}" in fit]
+        files = fit.get("files", [])
+        if not isinstance(files, list) or not all(isinstance(one, str) for one in files):
+            raise ConfigError(f"{self.path}: files is {files!r}.", "It is a list of names.")
+        return Profile(
+            case=Case(
+                **{name: self.text(deployment, name) for name in _CASE}, is_mla=deployment.get("is_mla", False) is True
+            ),
+            count=int(self.number(deployment, "count", 1)),
+            mean={name: mean for name, (mean, _) in cells.items()},
+            sd={name: sd for name, (_, sd) in cells.items()},
+            spread={of: self.number(fit, f"spread_{of}") for of in ("tpot", "ttft")},
+            points=int(self.number(fit, "points")),
+            files=tuple(files),
+            date=self.text(fit, "date"),
+            errors={name: self.number(fit, f"error_{name}") for name in errors},
+            figures={name: self.number(deployment, name) for name in ("bandwidth", "flops") if name in deployment},
+            source=self.text(fit, "prior"),
+        )
+
+    def cell(self, rows: Mapping[str, Any], name: str) -> tuple[float, float]:
+        row = rows.get(name)
+        if not isinstance(row, dict):
+            raise ConfigError(f"{self.path}: coefficient {name} is missing.", "", "Calibrate again.")
+        least = 1.0 if name in _AT_LEAST_ONE else 0.0
+        try:
+            return self.number(row, "mean", least), self.number(row, "sd")
+        except ConfigError as error:
+            raise ConfigError(f"{error.problem[:-1]} (coefficient {name}).", error.allowed, error.hint) from None
+
+
+@dataclass(frozen=True, slots=True)
+class CalibratedPrior(Prior):
+    """Priors with the coefficients of one measured deployment put in.
+
+    Parameters
+    ----------
+    centres, levels, seen, intervals, source, points
+        As of `Prior`.
+    profile : Profile
+        What was measured.
+    base : Prior
+        What is believed of everything else.
+    """
+
+    profile: Profile = None  # type: ignore[assignment]  # a field after others with defaults needs one
+    base: Prior = None  # type: ignore[assignment]
+
+    def knows(self, case: Case) -> bool:
+        """Whether the profile speaks for a case: same model, accelerator, engine and weight format."""
+        return case.cluster == self.profile.case.cluster
+
+    def coefficients(self, case: Case) -> Coefficients:
+        """As of `Prior`; measured where the profile speaks."""
+        if not self.knows(case):
+            return self.base.coefficients(case)
+        return _moved(self.profile, self.base, case)
+
+    def novelty(self, case: Case) -> str:
+        """As of `Prior`; "lengths" where the profile was measured, "deployment" for another layout of it."""
+        if not self.knows(case):
+            return self.base.novelty(case)
+        same = case.layout == self.profile.case.layout and case.kv == self.profile.case.kv
+        return "lengths" if same else "deployment"
+
+    def provenance(self, case: Case) -> Provenance:
+        """As of `Prior`; the profile's points and date where it speaks."""
+        if not self.knows(case):
+            return self.base.provenance(case)
+        source = f"calibrated on {self.profile.date}"
+        if self.profile.files:
+            source += f" from {', '.join(self.profile.files)}"
+        return Provenance(source, self.profile.points, self.novelty(case), ())
+
+    def interval(self, case: Case, of: str = "tpot", confidence: float = 0.9) -> tuple[float, float]:
+        """As of `Prior`; from the posterior where the profile was measured, never wider than the prior's."""
+        low, high = self.base.interval(case, of, confidence)
+        if self.novelty(case) != "lengths" or not self.knows(case):
+            return low, high
+        factor = math.exp(QUANTILES[confidence] * self.profile.spread[of])
+        return 1.0 / factor, factor
+
+
+def _moved(profile: Profile, base: Prior, case: Case) -> Coefficients:
+    """Coefficients of the profile; for another layout or KV format moved as the priors of the two differ."""
+    measured, asked = base.coefficients(profile.case), base.coefficients(case)
+    values = {}
+    for name, mean in profile.mean.items():
+        offset = 1.0 if name in _AT_LEAST_ONE else 0.0
+        before, after = float(getattr(measured, name)) - offset, float(getattr(asked, name)) - offset
+        ratio = after / before if before > 0.0 and after > 0.0 else 1.0
+        values[name] = offset + (mean - offset) * ratio
+    return Coefficients(**values)
+
+
+def _file_names(files: Iterable[str]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(Path(file).name for file in files))
+
+
+def _today() -> str:
+    return dt.datetime.now(tz=dt.UTC).date().isoformat()
+
+
+def _text(value: str) -> str:
+    """TOML string; JSON's escapes are TOML's."""
+    return json.dumps(value, ensure_ascii=False)
