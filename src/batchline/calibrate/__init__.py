@@ -5,9 +5,20 @@ file that every command reads, `three_rates` fits hardware of which nothing is k
 """
 
 from batchline.calibrate.advice import Advice, advise
-from batchline.calibrate.calibration import Calibration, calibrate
+from batchline.calibrate.calibration import Calibration, below_bound, calibrate
 from batchline.calibrate.observation import Observation, observe
 from batchline.calibrate.profile import Profile
 from batchline.calibrate.rates import Rates, three_rates
 
-__all__ = ["Advice", "Calibration", "Observation", "Profile", "Rates", "advise", "calibrate", "observe", "three_rates"]
+__all__ = [
+    "Advice",
+    "Calibration",
+    "Observation",
+    "Profile",
+    "Rates",
+    "advise",
+    "below_bound",
+    "calibrate",
+    "observe",
+    "three_rates",
+]

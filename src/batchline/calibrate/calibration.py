@@ -12,7 +12,7 @@ from batchline import prior, readings, step
 from batchline.calibrate.observation import NOISE, Observation, Stack, describe, observe
 from batchline.calibrate.update import Belief, believe, jacobian, update
 from batchline.errors import InputError, MeasurementError
-from batchline.units import format_bytes
+from batchline.units import format_bytes, format_time
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from batchline.prior import Prior
     from batchline.step import Coefficients
 
-__all__ = ["QUANTILES", "Calibration", "Errors", "calibrate", "grid"]
+__all__ = ["QUANTILES", "Calibration", "Errors", "below_bound", "calibrate", "grid"]
 
 QUANTILES: Final = {0.5: 0.674, 0.8: 1.282, 0.9: 1.645}
 """Standard deviations of a normal distribution on either side that hold this share [-]."""
@@ -358,6 +358,7 @@ def calibrate(
     fit = update(belief, stack)
     before, slope = jacobian(belief, stack, belief.mean[None])
     expected = np.sqrt(((slope[0] * belief.spread) ** 2).sum(axis=1) + stack.noise**2)
+    surprise = (stack.log_seconds - before[0]) / expected
     return Calibration(
         deployment=deployment,
         observations=tuple(observations),
@@ -368,9 +369,7 @@ def calibrate(
         before=np.exp(before[0]),
         after=fit.predicted[0],
         left_out=_left_out(belief, stack),
-        warnings=tuple(
-            _contradictions(deployment, observations, (stack.log_seconds - before[0]) / expected, before[0])
-        ),
+        warnings=(*below_bound(observations, deployment), *_one_sided(observations, deployment, surprise, before[0])),
         prior_source=priors.source,
     )
 
@@ -396,37 +395,53 @@ def _left_out(belief: Belief, stack: Stack) -> NDArray[np.float64] | None:
     return np.asarray(fit.predicted[owner % folds, np.arange(owner.size)])
 
 
-def _contradictions(
-    deployment: Deployment,
+def below_bound(observations: Sequence[Observation], deployment: Deployment) -> list[str]:
+    """Say which values the stated hardware does not allow.
+
+    Parameters
+    ----------
+    observations : sequence of Observation
+        What was measured.
+    deployment : Deployment
+        What was stated.
+
+    Returns
+    -------
+    list of str
+        One sentence, with the bandwidth that the worst of them implies; empty if all are possible.
+    """
+    below = [one for one in observations if one.seconds < one.bound_s]
+    if not below:
+        return []
+    stated = deployment.accelerator.bandwidth
+    worst = max(below, key=lambda one: one.bound_s / one.seconds)
+    text = (
+        f"{len(below)} of {len(observations)} values are below what {deployment.count} x {deployment.accelerator.name}"
+        f" allows at all ({describe(worst)}; bound {format_time(worst.bound_s)})"
+    )
+    moved = _memory_s(worst) / worst.seconds * stated
+    if moved > stated:
+        text += f"; it implies {format_bytes(moved)}/s a device, and its data sheet has {format_bytes(stated)}/s"
+    return [f"{text}. Is it another accelerator, count, model or number format?"]
+
+
+def _one_sided(
     observations: Sequence[Observation],
+    deployment: Deployment,
     surprise: NDArray[np.float64],
     before: NDArray[np.float64],
 ) -> list[str]:
-    """Say where the data does not go with the hardware that was stated."""
-    found = []
-    name, stated = deployment.accelerator.name, deployment.accelerator.bandwidth
-    below = [one for one in observations if one.seconds < one.bound_s]
-    if below:
-        worst = max(below, key=lambda one: one.bound_s / one.seconds)
-        text = (
-            f"{len(below)} of {len(observations)} values are below what {deployment.count} x {name} allows at all"
-            f" ({describe(worst)}; bound {worst.bound_s * 1e3:.3g} ms)"
-        )
-        moved = _memory_s(worst) / worst.seconds * stated
-        if moved > stated:
-            text += f"; it implies {format_bytes(moved)}/s a device, and its data sheet has {format_bytes(stated)}/s"
-        found.append(f"{text}. Is it another accelerator, count, model or number format?")
+    """Say so if every step is far off on one side."""
     steps = np.array([one.of != "ttft" for one in observations])
     off = surprise[steps]
-    if off.size and (np.all(off > _BEYOND) or np.all(off < -_BEYOND)):
-        logs = np.log([one.seconds for one in observations])[steps] - before[steps]
-        times = float(np.exp(np.median(logs)))
-        slower = f"{times:.2g} times as slow as" if times > 1 else f"{1 / times:.2g} times as fast as"
-        found.append(
-            f"All {off.size} steps are {slower} an engine on {name} should be, each beyond {_BEYOND:.0f} standard"
-            " deviations. Is it another accelerator or format, a power limit, or a shared device?"
-        )
-    return found
+    if not off.size or not (np.all(off > _BEYOND) or np.all(off < -_BEYOND)):
+        return []
+    times = float(np.exp(np.median(np.log([one.seconds for one in observations])[steps] - before[steps])))
+    slower = f"{times:.2g} times as slow as" if times > 1 else f"{1 / times:.2g} times as fast as"
+    return [
+        f"All {off.size} steps are {slower} an engine on {deployment.accelerator.name} should be, each beyond"
+        f" {_BEYOND:.0f} standard deviations. Is it another accelerator or format, a power limit, or a shared device?"
+    ]
 
 
 def _memory_s(one: Observation) -> float:

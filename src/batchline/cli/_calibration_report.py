@@ -1,0 +1,130 @@
+"""A calibration as a report: inputs, points with their hazards, fit, before and after, optimum, plots."""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime as dt
+import tempfile
+import tomllib
+from importlib import resources
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from batchline import __version__, chart, readings, sweep
+from batchline.cli.calibrate import COLUMNS, answer, rows_of
+from batchline.report import Report
+from batchline.report._blocks import Document, Figure, Items, Section, Table, Text
+from batchline.units import format_usd
+
+if TYPE_CHECKING:
+    from batchline.cli.calibrate import Found
+    from batchline.sweep import Curve
+
+
+def report(found: Found) -> Report:
+    """Put a calibration into a report.
+
+    Parameters
+    ----------
+    found : Found
+        What was computed.
+
+    Returns
+    -------
+    Report
+        For `save`.
+    """
+    data = resources.files("batchline").joinpath("data/chart_theme.toml").read_text(encoding="utf-8")
+    look = tomllib.loads(data)
+    day = dt.datetime.now(tz=dt.UTC).date().isoformat()
+    sections = [_answer(found), _plots(found), _optimum(found), _points(found), _fit(found), _inputs(found)]
+    return Report(
+        Document(
+            title=f"Calibration of {found.calibration.deployment.title}",
+            byline=f"Batchline {__version__}, {day}",
+            language="en",
+            theme="light",
+            colours=look["light"],
+            font=look["font"]["en"],
+            sections=tuple(sections),
+        )
+    )
+
+
+def _answer(found: Found) -> Section:
+    warnings = tuple(Text(f"Warning: {text}", strong=True) for text in found.calibration.warnings)
+    return Section("Answer", (*warnings, *(Text(line, strong=bool(style)) for line, style in answer(found))))
+
+
+def _plots(found: Found) -> Section:
+    curve = _wide(found)
+    near = [
+        {"batch": one.batch, "t_step_s": one.seconds, "name": one.name}
+        for one in found.calibration.observations
+        if one.of != "ttft" and 0.8 < one.context / curve.context < 1.25
+    ]
+    with tempfile.TemporaryDirectory(prefix="batchline-") as folder:
+        file = chart.save(chart.six_plots(curve, measured=near), Path(folder) / "chart.svg")
+        svg = file.read_text(encoding="utf-8")
+    text = f"Calibrated curves at context {curve.context:,.0f}, and the {len(near)} measured points near it."
+    return Section("Measured over predicted", (Text(text), Figure("six-plots", svg, text)))
+
+
+def _wide(found: Found) -> Curve:
+    """Calibrated curve over the batches of a plot."""
+    batches = np.unique(np.round(sweep.plot_batches(found.after)))
+    after = found.after
+    steps = readings.steps(after.deployment, after.context, batches, "predict", found.profile.prior())
+    return dataclasses.replace(after, **{field.name: getattr(steps, field.name) for field in dataclasses.fields(steps)})
+
+
+def _optimum(found: Found) -> Section:
+    def row(name: str, curve: Curve) -> tuple[str, ...]:
+        best = curve.optimum
+        cost = "-" if best.usd_per_mtok is None else format_usd(best.usd_per_mtok)
+        return (name, f"{best.batch:,}", f"{best.t_step * 1e3:.2f} ms", cost, best.reason)
+
+    rows = (row("before", found.before), row("after", found.after))
+    table = Table(("", "batch", "step", "per million tokens", "why"), rows, left=frozenset({0, 4}), strong=1)
+    return Section(f"Best batch at context {found.after.context:,.0f}", (table,))
+
+
+def _points(found: Found) -> Section:
+    blocks: list[Any] = [Table(COLUMNS, tuple(rows_of(found)), left=frozenset({0, 7}))]
+    blocks.append(Text("Before, after, by the others: prediction over measurement, less 1."))
+    notes = (*found.notes, *(f"Not fitted: {line}." for line in found.calibration.refused))
+    blocks.append(Items(notes) if notes else Text("No point has a hazard."))
+    return Section("Points and hazards", tuple(blocks))
+
+
+def _fit(found: Found) -> Section:
+    calibration = found.calibration
+    prior = dict(
+        zip(calibration.belief.coefficient_names, calibration.belief.values(calibration.belief.mean), strict=True)
+    )
+    rows = tuple(
+        (
+            name,
+            f"{prior[name]:.4g}",
+            f"{found.profile.mean[name]:.4g}",
+            f"{found.profile.sd[name]:.2g}",
+            f"{1.0 - left:.0%}",
+        )
+        for name, left in calibration.identified.items()
+    )
+    text = "Told: by how much the points narrowed the coefficient's spread. Seconds, or time over ideal time."
+    return Section("Fit", (Table(("coefficient", "before", "after", "standard deviation", "told"), rows), Text(text)))
+
+
+def _inputs(found: Found) -> Section:
+    d = found.calibration.deployment
+    rows = (
+        ("model", f"{d.architecture.name}, weights {d.weights_name}, KV cache {d.kv}"),
+        ("accelerators", f"{d.count} x {d.accelerator.name} (tp {d.tp}, pp {d.pp}, dp {d.dp}, ep {d.ep})"),
+        ("engine", f"{d.engine} {d.engine_version}".strip()),
+        ("files", ", ".join(found.profile.files)),
+        ("before the points", found.calibration.prior_source),
+    )
+    return Section("Inputs", (Table(("", ""), rows, left=frozenset({0, 1})),))
