@@ -29,7 +29,7 @@ _LINE_HEIGHT = 1.15
 _APART = 4.0  # px between two labels
 _EDGE = 2.0  # px between a label and the frame
 _KEPT = 160  # cheapest places of a label that are looked at closely
-_SHORTER = 3.5  # cost of the short text; of the next shorter one four times that
+_SHORTER = 3.5  # cost of the short text; of the next shorter one eight times that
 _CROSSING = 12.0  # cost of a leader over another line
 _ARRIVED = 14.0  # px around the end of a leader
 _LEADER = 12.0  # px from which on a label is joined to what it names
@@ -242,7 +242,7 @@ class _Choice:
 def _choice(label: Label, obstacles: list[Obstacle], x: Axis, y: Axis) -> _Choice:
     texts = [label.text, *label.short]
     boxes = np.concatenate([_boxes(label.places, text, label.size, bold=label.bold) for text in texts])
-    cost = np.concatenate([label.places[:, 3] + _SHORTER * i**2 for i in range(len(texts))])
+    cost = np.concatenate([label.places[:, 3] + _SHORTER * i**3 for i in range(len(texts))])
     outside = (boxes[:, 0] < _EDGE) | (boxes[:, 2] > x.length - _EDGE)
     outside |= (boxes[:, 1] < _EDGE) | (boxes[:, 3] > y.length - _EDGE)
     within = np.flatnonzero(~outside)
