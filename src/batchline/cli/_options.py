@@ -132,6 +132,4 @@ def deployment_of(model: str, options: dict[str, Any]) -> Deployment:
     accelerator = accelerator_of(name, *(options.pop(key) for key in ("bandwidth", "flops", "memory", "link")))
     usd_per_device_hour = options.pop("price")
     named = {key: options.pop(key) for key in ("weights", "kv", "tp", "pp", "dp", "ep", "engine", "engine_version")}
-    return Deployment.of(
-        model, accelerator, count=count, usd_per_device_hour=usd_per_device_hour, **named
-    )
+    return Deployment.of(model, accelerator, count=count, usd_per_device_hour=usd_per_device_hour, **named)
