@@ -120,6 +120,17 @@ def test_tpot_and_its_tail_against_a_simulated_engine(rate):
     assert float(shown.kept["tpot"]) == pytest.approx(np.percentile(tpots, 95), rel=0.07)
 
 
+@pytest.mark.parametrize("rate", [0.5, 1.5, 2.5])
+def test_long_prompts_and_short_answers_against_a_simulated_engine(rate):
+    # The prompts that queue behind mine are computed before I go on: six times the step at 2.5/s.
+    one = server(isl=8192, osl=16)
+    batch = batch_for(one, rate, np.array(300.0))
+    shown = point(one, batch, 300.0, {})
+    tpots, _ = simulated_server(one, rate, 300, 20_000)
+    assert float(shown.requests_per_s) == pytest.approx(rate, rel=1e-3)
+    assert float(shown.tpot_s) == pytest.approx(tpots.mean(), rel=0.05)
+
+
 @pytest.mark.parametrize(("rate", "least"), [(9.0, 0.5), (10.5, 0.85)])
 def test_waits_for_a_slot_against_a_simulated_engine(rate, least):
     one = server(osl=128)

@@ -30,7 +30,7 @@ def slow_batch(server, load, slots):
     low, high = 0.0, float(slots)
     for _ in range(45):
         middle = (low + high) / 2
-        carried = middle / (server.osl * float(server.tpot_s(middle + server.ideal.dp)))
+        carried = float(goodput.point(server, middle, float(slots), {}).requests_per_s)
         low, high = (middle, high) if carried <= load else (low, middle)
     return low
 

@@ -1,11 +1,13 @@
 r"""Goodput: the most load that a deployment carries while it keeps its promises, and what it shows at a load.
 
 Requests arrive one by one, whatever the engine does (Poisson). A request that decodes meets, on its data-parallel rank,
-b others on average (Slivnyak: what an arrival finds is what is there all the time) and itself:
+b others on average (Slivnyak: what an arrival finds is what is there all the time) and itself; its prompt leaves n more
+prompts behind in the queue, which are computed before it goes on:
 
-    TPOT(b) = step(b + 1) + f b / o  t_pf                    rate X = b dp / (o TPOT): it grows with b, so b answers all
+    TPOT(b) = step(b + 1) + f (b + n) / o  t_pf              rate X = b dp / (o TPOT): it grows with b, so b answers all
+    n = rho + a rho^2 / 2 (1 - rho)                          what an M/D/1 queue holds, rho = X f t_pf / dp
     TPOT at percentile p = TPOT + z_p sqrt(d1^2 + d2^2)      d1: the batch swings by sqrt(g b / (1 - e)) about its mean
-                                                             d2 = f t_pf sqrt(b) / o: the number of others' prompts does
+                                                             d2 = f t_pf sqrt(b + n + n^2) / o: so do the prompts
     TTFT = t_0 + max(t_s, chunks) step + t_pf + wait for the prompts before mine + wait for a free slot
 
     e = 1 - TPOT(alone) / TPOT(b)   share of TPOT that grows with the batch: a slower token keeps more requests present,
@@ -68,7 +70,8 @@ __all__ = [
 PROMISES = ("ttft", "tpot", "itl", "e2e")
 """What can be promised: time to first token, time per output token, longest gap, whole request."""
 
-_HALVINGS = 34  # to a millionth of a sequence
+_HALVINGS = 30  # to a hundred-thousandth of a sequence
+_TURNS = 18
 _CHANCES = (0.5, 0.8, 0.9)  # what the factors of prior.Prior.intervals are said to hold
 
 
@@ -392,28 +395,71 @@ class Point:
     slot_wait_s: Floats
 
 
-def _grows(known: _Known) -> Floats:
-    """Share of the time per output token that the batch causes."""
-    return np.clip(1.0 - known.alone / known.tpot, 0.0, 1.0 - 1e-9)
+@dataclass(frozen=True, slots=True)
+class _Pace:
+    """How fast a replica goes when b sequences decode on a rank.
+
+    tpot: time per output token [s]; busy: time of a rank that a prompt takes [s]; prompt: that it takes itself [s];
+    behind: prompts that mine leaves in the queue [request]; rate: of the whole replica [1/s]; grows: share of tpot that
+    the batch causes [-].
+    """
+
+    tpot: Floats
+    busy: Floats
+    prompt: Floats
+    behind: Floats
+    rate: Floats
+    grows: Floats
 
 
-def _tail_tpot(server: Server, batch: Floats, tpot: Floats, busy: Floats, grows: Floats, z: float) -> Floats:
+def _pace(server: Server, batch: Floats, alone: Floats | None = None) -> _Pace:
+    load, dp = server.load, server.ideal.dp
+    rank = batch / dp
+    plain = server.tpot_s(batch + dp)
+    prompt = server.slower * load.prompt_s(batch)
+    busy = server.coefficients.prefill_share * prompt / server.ideal.pp * (1.0 if server.interferes else 0.0)
+    behind = _left_behind(rank, server.osl * plain, busy, server.arrival_scv)
+    tpot = plain + behind * busy / server.osl
+    grows = np.clip(1.0 - (server.tpot_s(dp) if alone is None else alone) / tpot, 0.0, 1.0 - 1e-9)
+    return _Pace(tpot, busy, prompt, behind, batch / (server.osl * tpot), grows)
+
+
+def _left_behind(rank: Floats, stay_s: Floats, busy: Floats, arrival_scv: Floats) -> Floats:
+    """Prompts in the queue behind mine: n(rho) with rho (stay / t + n) = b, t what a prompt takes.
+
+    Without the small rho^2, and rho^3 for rho^2, it is a quadratic; three of Newton's steps in 1 / (1 - rho) mend that.
+    """
+    if np.all(np.asarray(busy) == 0.0):
+        return 0.0 * (rank + stay_s)
+    stay, half = stay_s / np.maximum(busy, 1e-12), arrival_scv / 2.0
+    both = stay + rank
+    use = 2.0 * rank / (both + np.sqrt(np.maximum(both * both + 4.0 * rank * (half - stay), 0.0)))
+    use = np.minimum(use, 1.0 - 1e-9)
+    for _ in range(3):
+        left = 1.0 - use
+        tail = half * use * use / left
+        excess = use * (stay + use + tail) - rank
+        slope = (stay + 2.0 * use + tail * (3.0 + use / left)) * left * left  # by 1 / (1 - rho)
+        use = 1.0 - 1.0 / np.maximum(1.0 / left - excess / slope, 1.0 + 1e-12)
+    return use + half * use * use / (1.0 - use)
+
+
+def _tail_tpot(server: Server, batch: Floats, pace: _Pace, z: float) -> Floats:
     """Time per output token z standard deviations of requests above the mean."""
     if z == 0.0:
-        return tpot
-    rank, left = batch / server.ideal.dp, 1.0 - grows
+        return pace.tpot
+    rank, left = batch / server.ideal.dp, 1.0 - pace.grows
     averaged = 2.0 * (left - 1.0 + np.exp(-left)) / (left * left)
-    swing = grows * tpot / np.maximum(rank, 1e-12) * np.sqrt(averaged * rank / left)
-    prompts = busy * np.sqrt(rank) / server.osl
-    return np.maximum(tpot + z * np.sqrt(swing * swing + prompts * prompts), 0.0)
+    swing = pace.grows * pace.tpot / np.maximum(rank, 1e-12) * np.sqrt(averaged * rank / left)
+    prompts = pace.busy * np.sqrt(rank + pace.behind * (1.0 + pace.behind)) / server.osl
+    return np.maximum(pace.tpot + z * np.sqrt(swing * swing + prompts * prompts), 0.0)
 
 
 @dataclass(frozen=True, slots=True)
 class _Known:
-    """Times per output token that a caller has already: of this batch, of a request alone, of a full table [s]."""
+    """What a search has already: the pace at this batch, and the time per output token of a full table [s]."""
 
-    tpot: Floats
-    alone: Floats
+    pace: _Pace
     full: Floats
 
 
@@ -444,13 +490,11 @@ def point(
     rank = batch / dp
     full = np.maximum(slots, dp)
     if known is None:
-        known = _Known(server.tpot_s(batch + dp), server.tpot_s(dp), server.tpot_s(full))
-    tpot, full_tpot = known.tpot, np.maximum(known.full, known.tpot)
-    rate = batch / (server.osl * tpot)
-    prompt = server.slower * load.prompt_s(batch)
+        known = _Known(_pace(server, batch), server.tpot_s(full))
+    pace = known.pace
+    tpot, rate, prompt, busy = pace.tpot, pace.rate, pace.prompt, pace.busy
+    full_tpot = np.maximum(known.full, tpot)
     first = server.coefficients.ttft_constant + server.slower * load.chunks_s(batch + dp, server.budget) + prompt
-    busy = server.coefficients.prefill_share * prompt / server.ideal.pp  # of one rank's time
-    grows = _grows(known)
 
     def waits(percentile: float | None) -> tuple[Floats, Floats]:
         return (
@@ -460,7 +504,7 @@ def point(
                 slots / dp,
                 server.osl * tpot,
                 server.osl * full_tpot,
-                peakedness=1.0 / (1.0 - grows),
+                peakedness=1.0 / (1.0 - pace.grows),
                 service_scv=server.length_scv,
                 percentile=percentile,
             ),
@@ -478,7 +522,7 @@ def point(
         elif name == "itl":
             kept[name] = server.longest_gap_s(np.minimum(full, dp * (rank + 1.0 + 3.0 * np.sqrt(rank))))
         else:
-            tail = _tail_tpot(server, batch, tpot, busy, grows, promise.z)
+            tail = _tail_tpot(server, batch, pace, promise.z)
             tail = np.minimum(tail, full_tpot)  # a full table is as slow as it gets
             kept[name] = tail if name == "tpot" else start + np.maximum(server.osl - 1.0, 0.0) * tail
     hit = np.asarray(server.prefix_hit_rate)
@@ -572,13 +616,12 @@ def goodput(server: Server, promises: Mapping[str, Promise]) -> Limit:
 
     def show(batch: Floats) -> Point:
         """All slots while the tail of TPOT keeps the promise by itself, else only so many that it must."""
-        known = _Known(server.tpot_s(batch + dp), alone, at_full)
+        pace = _pace(server, batch, alone)
         if promised is None:
-            return point(server, batch, full, promises, known)
-        busy = server.coefficients.prefill_share * server.slower * server.load.prompt_s(batch) / server.ideal.pp
-        tail = _tail_tpot(server, batch, known.tpot, busy, _grows(known), promised.z)
-        wide = np.minimum(tail, np.maximum(at_full, known.tpot)) <= promised.seconds
-        known = _Known(known.tpot, alone, np.where(wide, at_full, at_narrow))
+            return point(server, batch, full, promises, _Known(pace, at_full))
+        tail = _tail_tpot(server, batch, pace, promised.z)
+        wide = np.minimum(tail, np.maximum(at_full, pace.tpot)) <= promised.seconds
+        known = _Known(pace, np.where(wide, at_full, at_narrow))
         return point(server, batch, np.where(wide, full, narrow), promises, known)
 
     def keeps_at(batch: Floats) -> NDArray[np.bool_]:
@@ -653,13 +696,27 @@ def batch_for(server: Server, load: Floats, high: Floats, *, think_s: float | No
         Sequences [sequence]; `high` where the load cannot be carried.
     """
 
-    def below(batch: Floats) -> NDArray[np.bool_]:
+    def excess(batch: Floats) -> NDArray[np.float64]:
         if think_s is None:
-            return np.asarray(batch / (server.osl * server.tpot_s(batch + server.ideal.dp)) <= load)
+            return np.asarray(_pace(server, batch, 0.0).rate - load)
         shown = point(server, batch, high, {})
-        return np.asarray(shown.requests_per_s * (think_s + shown.e2e_s) <= load)
+        return np.asarray(shown.requests_per_s * (think_s + shown.e2e_s) - load)
 
-    return largest(below, high)
+    # The load grows with the batch, concave where a step grows evenly: false position with Illinois' halving.
+    upper = np.array(np.broadcast_to(np.asarray(high, dtype=float), np.shape(excess(np.asarray(high, dtype=float)))))
+    lower, over = np.zeros_like(upper), excess(upper)
+    over = np.where(np.isfinite(over), over, 1e300)
+    under = np.broadcast_to(-np.asarray(load, dtype=float), upper.shape).copy()
+    full = over <= 0.0
+    for turn in range(_TURNS):
+        share = np.clip(under / np.minimum(under - over, -1e-300), 1e-3, 1.0 - 1e-3)
+        between = lower + (upper - lower) * (share if turn % 4 < 3 else 0.5)
+        there = excess(between)
+        below = there <= 0.0
+        over = np.where(below, over * 0.5, there)
+        under = np.where(below, there, under * 0.5)
+        lower, upper = np.where(below, between, lower), np.where(below, upper, between)
+    return np.where(full, np.asarray(high, dtype=float), lower)
 
 
 def chance(times: Floats, factors: tuple[float, ...] | NDArray[np.float64]) -> Floats:

@@ -1100,24 +1100,22 @@ class _Search:
     ) -> NDArray[np.float64]:
         """Chance that all promises hold when the engine is slower than predicted by a random factor.
 
-        At the factor f that just breaks a promise the batch B carries the load, f = B / (X o TPOT(B)): so B is what is
-        searched, and f follows.
+        All times scale with the factor f, so at a batch B the load is that of the predicted engine over f: B is what is
+        searched, and f = X(B) / X follows.
         """
-        dp = server.ideal.dp
         slow_kinds = {name: promise for name, promise in self.promises.items() if name in ("tpot", "itl", "e2e")}
-
-        def times(batch: Floats) -> Floats:
-            return batch / (rate * server.osl * server.tpot_s(batch + dp))
 
         def holds(batch: Floats) -> NDArray[np.bool_]:
             there = goodput.point(server, batch, slots, slow_kinds)
-            slower, kept = times(batch), np.asarray(batch < slots)
+            slower, kept = there.requests_per_s / rate, np.asarray(batch < slots)
             for name, promise in slow_kinds.items():
                 kept = kept & (np.asarray(there.kept[name]) * slower <= promise.seconds * (1 + 1e-9))
             return kept
 
+        batch = goodput.largest(holds, slots)
+        times = goodput.point(server, batch, slots, {}).requests_per_s / rate
         factors = self.rows.take(rows).factors
-        sure = np.asarray(goodput.chance(times(goodput.largest(holds, slots)), factors["tpot"]))
+        sure = np.asarray(goodput.chance(times, factors["tpot"]))
         first = next((name for name in ("ttft", "e2e") if name in self.promises), None)
         if first is not None:
             sure = sure * goodput.chance(self.promises[first].seconds / np.asarray(shown.kept[first]), factors["ttft"])

@@ -211,6 +211,8 @@ def _told(best: Candidate) -> list[str]:
     }
     beyond = stops.get(best.saturated_by, "it would be full")
     lines.append(f"It could carry {best.most_requests_per_s:,.3g} requests/s; beyond, {beyond}.")
+    if best.joules_per_token is not None:
+        lines.append(f"At most {best.joules_per_token:.3g} J an output token, at the devices' design power.")
     if best.changes_weights:
         lines.append(f"The weights are rounded to {best.weights}: check the answers on your own tasks.")
     return lines
