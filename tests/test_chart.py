@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import string
 import struct
@@ -712,6 +713,11 @@ def test_png_svg_and_json(tmp_path: Path):
     svg = chart.save(spec, tmp_path / "one.svg").read_text()
     assert "run 180: 19.9 ms a step" in svg
     assert 'opacity="0"' not in svg
+    assert chart.save(spec, tmp_path / "again.svg").read_text() == svg
+    clips = set(re.findall(r'id="(clip[^"]+)"', svg))
+    assert clips == set(re.findall(r"url\(#(clip[^)]+)\)", svg))
+    other = chart.save(chart.plot(LIMITED, "1.2"), tmp_path / "other.svg").read_text()
+    assert clips.isdisjoint(re.findall(r'id="(clip[^"]+)"', other))
     assert json.loads(chart.save(spec, tmp_path / "one.json").read_text()) == spec
 
 

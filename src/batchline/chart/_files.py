@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import html
 import json
+import re
 import struct
 import zlib
 from pathlib import Path
@@ -82,6 +83,14 @@ window.vegaEmbed("#chart", spec, {{ renderer: "svg", actions }});
 """
 
 
+def _own_ids(svg: str) -> str:
+    """The same ids for the same picture, and others for another: the converter counts on from file to file."""
+    found = dict.fromkeys(re.findall(r'(?<=id=")clip\d+(?=")', svg))
+    own = zlib.crc32(re.sub(r"clip\d+", "clip", svg).encode())
+    names = {name: f"clip{own:08x}-{i}" for i, name in enumerate(found)}
+    return re.sub(r"clip\d+(?=[\")])", lambda match: names.get(match[0], match[0]), svg)
+
+
 def _packed(png: bytes) -> bytes:
     """The same picture in a quarter of the bytes: the converter packs for speed."""
     chunks, at = [], 8
@@ -137,7 +146,7 @@ def save(chart: Any, path: str | Path, *, scale: float = 2.0) -> Path:
 
             still = _still(spec)
             if suffix == ".svg":
-                target.write_text(vl_convert.vegalite_to_svg(still), encoding="utf-8")
+                target.write_text(_own_ids(vl_convert.vegalite_to_svg(still)), encoding="utf-8")
             else:
                 if korean:
                     _check_hangul()
