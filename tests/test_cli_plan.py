@@ -15,7 +15,7 @@ from batchline.errors import BatchlineError, InputError
 
 ASKED = [
     "llama-3.1-8b", "--isl", "1k", "--osl", "256", "--rate", "12/s", "--tpot", "p95:30ms", "--ttft", "p95:1s",
-    "--on", "l40s,h100", "--engine", "vllm", "--max-devices", "2",
+    "--on", "l40s,h100", "--engine", "vllm", "--max-devices", "1",
 ]  # fmt: skip
 
 
