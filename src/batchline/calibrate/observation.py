@@ -25,6 +25,8 @@ __all__ = ["NOISE", "Observation", "Stack", "observe"]
 NOISE: Final = {"step": 0.05, "tpot": 0.05, "ttft": 0.28}
 """How far a measured number lies from the best the equations can do, standard deviation of its log (physics.md) [-]."""
 
+_LOAD: Final = ("batch", "isl", "osl", "capacity_batch")
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Observation:
@@ -173,9 +175,14 @@ class Stack:
         kinds = np.array([one.of for one in observations])
         self._steps = np.flatnonzero(kinds == "step")
         self._served = np.flatnonzero(kinds != "step")
+        # TPOT and TTFT of one point come out of one steady state.
+        keys = [(id(one.ideal), *(getattr(one, name) for name in _LOAD)) for one in self.observations]
+        first = {keys[i]: i for i in reversed(self._served.tolist())}
+        self._states = np.array(sorted(first.values()), dtype=np.intp)
+        self._state = np.searchsorted(self._states, [first[keys[i]] for i in self._served])
         self._ttft = kinds[self._served] == "ttft"
         self._step_ideal = self._ideal(self._steps)
-        self._served_ideal = self._ideal(self._served)
+        self._served_ideal = self._ideal(self._states)
 
     def _ideal(self, which: NDArray[np.intp]) -> Ideal:
         rows = [self.observations[i].ideal for i in which]
@@ -207,9 +214,10 @@ class Stack:
             state = serving.closed_loop(
                 self._served_ideal,
                 coefficients,
-                *(self._column(name, self._served) for name in ("batch", "isl", "osl", "capacity_batch")),
+                *(self._column(name, self._states) for name in _LOAD),
             )
-            found[:, self._served] = np.where(self._ttft, state.ttft_s, state.tpot_s)
+            ttft, tpot = np.asarray(state.ttft_s), np.asarray(state.tpot_s)
+            found[:, self._served] = np.where(self._ttft, ttft[:, self._state], tpot[:, self._state])
         return found
 
 

