@@ -5,6 +5,7 @@ import io
 import json
 import re
 import string
+import tempfile
 
 import numpy as np
 import pytest
@@ -15,6 +16,8 @@ from starlette.testclient import TestClient
 
 from batchline import architecture, chart, strings
 from batchline.cli import curve as curve_command
+from batchline.cli import plan as plan_command
+from batchline.cli import price as price_command
 from batchline.cli import show as show_command
 from batchline.report import on_whole_batches
 from batchline.web import app, compare, downloads, files, guard, look, model, reply
@@ -141,6 +144,21 @@ def test_what_does_not_fit_says_what_would(client):
     assert problem["kind"] == "DoesNotFitError"
     assert problem["smallest_count"] == 2
     assert problem["missing_bytes"] > 50e9
+    assert problem["layout"] == {"tp": 2, "pp": 1}
+
+
+def test_the_layout_that_is_proposed_fits(client):
+    question = {"model": "deepseek-v3", "on": "4xh100"}
+    problem = client.post("/api/v1/curve", json=question).json()
+    found = client.post(
+        "/api/v1/curve", json={**question, "on": f"{problem['smallest_count']}xh100", **problem["layout"]}
+    )
+    assert found.status_code == 200, found.text
+    fewer = client.post(
+        "/api/v1/curve",
+        json={**question, "on": f"{problem['smallest_count'] - 1}xh100", "tp": 1, "pp": problem["smallest_count"] - 1},
+    )
+    assert fewer.status_code == 422
 
 
 @pytest.mark.parametrize("path", ["nope", "api/v1/nope", "api/v1/models/nope", "api/v1/accelerators/nope"])
@@ -412,6 +430,79 @@ def test_a_question_with_a_config_survives_its_toml():
     config = {"model_type": "llama", "name": 'a "b" \\ \n é'}
     made = downloads.question_toml(CurveQuestion(config=config, on="h100"))
     assert json.loads(tomllib.loads(made)["config_json"]) == config
+
+
+# -- plans and prices ------------------------------------------------------------------------------------------------
+
+PLAN = {
+    "model": "llama-3.1-8b",
+    "isl": "2k",
+    "osl": 512,
+    "rate": "5/s",
+    "tpot": "p95:40ms",
+    "accelerators": ["h100", "l40s"],
+}
+PLAN_WORDS = ["llama-3.1-8b", "--isl", "2k", "--osl", "512", "--rate", "5/s", "--tpot", "p95:40ms", "--on", "h100,l40s"]
+
+
+@pytest.mark.parametrize("language", strings.LANGUAGES)
+def test_a_plan_is_what_the_command_line_prints(client, language):
+    answer = client.post("/api/v1/plan", json={"question": PLAN, "language": language})
+    assert answer.status_code == 200, answer.text
+    found, printed = answer.json(), command_line(plan_command.command, *PLAN_WORDS, "--json")
+    for part in ("candidates", "front", "refused", "searched"):
+        assert found["plan"][part] == printed[part]
+    assert not [said for said in texts(found["answer"]) if re.search(r"[{}]|page\.", said)]
+    assert len(found["launch"]) == len(found["titles"]) == len(printed["candidates"])
+    assert found["launch"][0]["script"].startswith("#!/usr/bin/env bash")
+    assert 'model = "llama-3.1-8b"' in found["toml"]
+
+
+def test_a_plan_of_a_config_names_no_folder_of_the_server(client):
+    row = next(row for row in architecture._catalogue.rows() if row.name == "llama-3.1-8b")
+    question = {name: value for name, value in PLAN.items() if name != "model"} | {"config": row.config}
+    answer = client.post("/api/v1/plan", json={"question": question})
+    assert answer.status_code == 200, answer.text
+    by_name = client.post("/api/v1/plan", json={"question": PLAN}).json()
+    months = [[one["usd_per_month"] for one in plan["plan"]["candidates"]] for plan in (answer.json(), by_name)]
+    assert months[0] == months[1]
+    assert tempfile.gettempdir() not in answer.text
+
+
+@pytest.mark.slow
+def test_what_flips_a_plan(client):
+    answer = client.post("/api/v1/plan/flips", json={"question": {**PLAN, "accelerators": ["h100"]}})
+    assert answer.status_code == 200, answer.text
+    assert all(flip["sentence"] for flip in answer.json()["flips"])
+
+
+@pytest.mark.parametrize(
+    ("change", "field", "said"),
+    [
+        ({"tpot": "p95:1us"}, None, "Nearest"),
+        ({"tpot": "quick"}, None, "quick"),
+        ({"rate": "5 an hour"}, "rate", "an hour"),
+        ({"users": 10}, None, "not both"),
+        ({"isl": 0}, "isl", "greater than"),
+        ({"accelerators": ["h10"]}, None, "h100"),
+        ({"model": "/etc/passwd"}, "model", "no model"),
+        ({"weights": ["fp9"]}, None, "fp8"),
+    ],
+)
+def test_a_plan_that_cannot_be_made_says_why(client, change, field, said):
+    answer = client.post("/api/v1/plan", json={"question": {**PLAN, **change}})
+    assert answer.status_code == 422
+    assert answer.json().get("field") == field
+    assert said in " ".join(answer.json()[part] for part in ("problem", "allowed", "hint"))
+
+
+def test_a_price_sheet_is_what_the_command_line_prints(client):
+    words = ["llama-3.1-70b", "--on", "4xh100", "--weights", "fp8", "--tpot", "40ms", "--margin", "0.3"]
+    printed = command_line(price_command.command, *words, "--json")
+    question = {"model": "llama-3.1-70b", "on": "4xh100", "weights": "fp8", "tpot": "40ms", "margin": 0.3}
+    found = client.post("/api/v1/price", json=question).json()
+    assert {name: found[name] for name in printed} == printed
+    assert client.post("/api/v1/price", json={**question, "margin": 1}).status_code == 422
 
 
 # -- uploads -------------------------------------------------------------------------------------------------------

@@ -361,26 +361,34 @@ def test_korean(visit):
     assert page.text("#headline").startswith("Run a batch")
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_the_theme_follows_the_system(visit, scheme):
-    page = visit(color_scheme=scheme)
-    paper = page.page.evaluate("getComputedStyle(document.body).backgroundColor")
-    assert paper == {"light": "rgb(255, 255, 255)", "dark": "rgb(20, 23, 28)"}[scheme]
-    assert page.page.locator("html").get_attribute("data-theme") == scheme
+def test_the_theme_follows_the_system(visit):
+    page = visit(color_scheme="light")
+    for scheme, paper in (("light", "rgb(255, 255, 255)"), ("dark", "rgb(20, 23, 28)")):
+        page.page.emulate_media(color_scheme=scheme)
+        page.page.wait_for_timeout(50)
+        page.settle()
+        assert page.page.evaluate("getComputedStyle(document.body).backgroundColor") == paper
+        assert page.page.locator("html").get_attribute("data-theme") == scheme
+        assert f'fill="{paper}"' in page.plots()["1.1"] or paper in page.plots()["1.1"]
 
 
-@pytest.mark.parametrize(("width", "height"), [(380, 800), (768, 1024), (1440, 900), (3840, 2160)])
-def test_nothing_is_wider_than_the_screen(visit, width, height):
-    page = visit(viewport={"width": width, "height": height}, locale="ko-KR" if width == 768 else "en-US")
-    assert page.page.evaluate("document.documentElement.scrollWidth") <= width
-    overflowing = page.page.evaluate(
-        """() => [...document.querySelectorAll("h1, h2, p, dt, dd, button, label, .value, .plot")].filter((e) => {
-            const box = e.getBoundingClientRect();
-            const out = box.right > innerWidth + 1 || box.left < -1;
-            return box.width > 0 && out && !e.closest(".scroll, .spoken, .skip");
-        }).map((e) => e.outerHTML.slice(0, 120))"""
-    )
-    assert not overflowing
+@pytest.mark.parametrize("view", ["curve", pytest.param("plan", marks=pytest.mark.slow)])
+def test_nothing_is_wider_than_the_screen(visit, view):
+    page = visit(f"#{view}?model=llama-3.1-70b&on=4xh100-sxm")
+    page.page.locator({"curve": "#plots svg", "plan": "#plan-chart svg"}[view]).first.wait_for()
+    for language in ("English", "한국어"):
+        page.page.get_by_role("button", name=language).click()
+        for width, height in ((380, 800), (768, 1024), (1440, 900), (3840, 2160)):
+            page.page.set_viewport_size({"width": width, "height": height})
+            assert page.page.evaluate("document.documentElement.scrollWidth") <= width
+            overflowing = page.page.evaluate(
+                """() => [...document.querySelectorAll("h1, h2, p, dt, dd, button, label, .plot")].filter((e) => {
+                    const box = e.getBoundingClientRect();
+                    const out = box.right > innerWidth + 1 || box.left < -1;
+                    return box.width > 0 && out && !e.closest(".scroll, .spoken, .skip");
+                }).map((e) => e.outerHTML.slice(0, 120))"""
+            )
+            assert not overflowing, (language, width)
 
 
 def test_the_table_has_the_same_figures(visit):
@@ -393,16 +401,15 @@ def test_the_table_has_the_same_figures(visit):
     assert page.page.locator("#sources tr").count() >= 4
 
 
-@pytest.mark.parametrize("kind", ["csv", "toml", "svg"])
-def test_downloads(visit, kind, tmp_path):
+def test_downloads(visit, tmp_path):
     page = visit()
-    with page.page.expect_download() as waiting:
-        page.page.locator(f"#downloads [data-kind={kind}]").click()
-    target = tmp_path / waiting.value.suggested_filename
-    waiting.value.save_as(target)
-    text = target.read_text(encoding="utf-8")
-    assert target.name == f"batchline.{kind}"
-    assert {"csv": "batch,", "toml": 'model = "llama-3.1-70b"', "svg": "<svg"}[kind] in text
+    for kind, said in (("csv", "batch,"), ("toml", 'model = "llama-3.1-70b"'), ("svg", "<svg")):
+        with page.page.expect_download() as waiting:
+            page.page.locator(f"#downloads [data-kind={kind}]").click()
+        target = tmp_path / waiting.value.suggested_filename
+        waiting.value.save_as(target)
+        assert target.name == f"batchline.{kind}"
+        assert said in target.read_text(encoding="utf-8")
 
 
 def test_a_name_is_shown_and_never_run(visit):
@@ -425,8 +432,14 @@ def test_the_server_comes_back_and_the_page_goes_on(visit):
     page.trouble.clear()
 
 
-@pytest.mark.parametrize("theme", ["light", "dark"])
-@pytest.mark.parametrize("width", [1440, 380])
+@pytest.mark.parametrize(
+    ("width", "theme"),
+    [
+        (1440, "light"),
+        pytest.param(1440, "dark", marks=pytest.mark.slow),
+        pytest.param(380, "light", marks=pytest.mark.slow),
+    ],
+)
 def test_axe_finds_nothing(visit, theme, width):
     axe = pytest.importorskip("axe_playwright_python", reason="axe-playwright-python is not installed")
     source = Path(axe.__file__).with_name("axe.min.js").read_text(encoding="utf-8")
@@ -438,19 +451,14 @@ def test_axe_finds_nothing(visit, theme, width):
     page.page.locator("#table-box summary").click()
     page.page.locator("#sources-box summary").click()
     page.page.evaluate(source)
-    found = page.page.evaluate(
-        "axe.run({ runOnly: ['wcag2a', 'wcag2aa', 'wcag21a', 'wcag21aa', 'wcag22aa', 'best-practice'] })"
-    )
-    told = [
-        (
-            violation["id"],
-            violation["impact"],
-            violation["help"],
-            [node["html"][:160] for node in violation["nodes"]][:4],
-        )
-        for violation in found["violations"]
-    ]
-    assert not told
+    for view, ready in (("Curve", "#compared"), ("Plan", "#plan-chart svg"), ("Price sheet", "#prices-table td")):
+        page.page.get_by_role("link", name=view).click()
+        page.page.locator(ready).first.wait_for()
+        found = page.page.evaluate(AXE)["violations"]
+        assert not [(one["id"], one["impact"], [node["html"][:160] for node in one["nodes"]][:4]) for one in found]
+
+
+AXE = "axe.run({ runOnly: ['wcag2a', 'wcag2aa', 'wcag21a', 'wcag21aa', 'wcag22aa', 'best-practice'] })"
 
 
 def test_the_api_has_a_page(visit, server):

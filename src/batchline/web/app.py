@@ -21,9 +21,9 @@ from starlette.exceptions import HTTPException
 
 from batchline import __version__, accelerator
 from batchline.errors import BatchlineError, ConfigError, InputError, MeasurementError, UnknownNameError
-from batchline.web import compare, downloads, files, look, model, reply
+from batchline.web import compare, downloads, files, look, model, planning, reply
 from batchline.web.guard import Guard, Limits, problem_body, standard_error
-from batchline.web.question import CurveQuery, CurveQuestion, RefusedFieldError, model_of
+from batchline.web.question import CurveQuery, CurveQuestion, FitsElsewhereError, RefusedFieldError, model_of
 from batchline.web.remember import Remembered
 
 if TYPE_CHECKING:
@@ -80,6 +80,16 @@ class ExploreQuestion(BaseModel):
     measured: Annotated[list[model.Measured], Field(max_length=2000)] = Field(default_factory=list)
 
 
+class PlanPageQuestion(BaseModel):
+    """A plan as the page asks for it."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    question: planning.PlanQuestion
+    language: Literal["en", "ko"] = "en"
+    theme: Literal["light", "dark"] = "light"
+
+
 class Refusal(Exception):  # noqa: N818  (an answer, not a fault)
     """An answer that is an error, with its status."""
 
@@ -91,10 +101,12 @@ class Refusal(Exception):  # noqa: N818  (an answer, not a fault)
 
 def _refused(status: int, error: BatchlineError) -> Response:
     kind = error.kind if isinstance(error, RefusedFieldError) else type(error).__name__
+    if isinstance(error, FitsElsewhereError):
+        kind = "DoesNotFitError"
     more: dict[str, Any] = {"kind": kind}
     if isinstance(error, RefusedFieldError):
         more["field"] = error.field
-    for name in ("missing_bytes", "smallest_count"):
+    for name in ("missing_bytes", "smallest_count", "layout"):
         if hasattr(error, name):
             more[name] = getattr(error, name)
     return Response(problem_body(error.problem, error.allowed, error.hint, **more), status, media_type=_JSON)
@@ -186,6 +198,7 @@ def create(settings: Settings | None = None) -> Guard:
     _say_no(app)
     _serve_catalogue(app, answers)
     _serve_curve(app, answers)
+    _serve_plans(app, answers)
     _serve_uploads(app, answers)
     _serve_page(app)
     return Guard(app, settings.limits, standard_error() if settings.access_log else None)
@@ -332,6 +345,23 @@ def _serve_curve(app: FastAPI, answers: _Answers) -> None:
         body = await answers.work(lambda: downloads.made(kind, asked.question, _look(asked)))
         name = f'attachment; filename="batchline.{kind}"'
         return Response(body, media_type=downloads.TYPES[kind], headers={"content-disposition": name})
+
+
+def _serve_plans(app: FastAPI, answers: _Answers) -> None:
+    @app.post("/api/v1/plan", tags=["plan"], response_model=model.Record, responses=_PROBLEMS)
+    async def plan(asked: PlanPageQuestion) -> Response:
+        """Find the cheapest deployment that keeps the promise: as `batchline plan --json`, drawn and ready to start."""
+        return await answers.json("plan", asked, lambda: planning.planned(asked.question, asked.language, asked.theme))
+
+    @app.post("/api/v1/plan/flips", tags=["plan"], response_model=model.Record, responses=_PROBLEMS)
+    async def flips(asked: PlanPageQuestion) -> Response:
+        """Say what would make another deployment the cheapest; takes some seconds."""
+        return await answers.json("flips", asked, lambda: planning.flipped(asked.question, asked.theme))
+
+    @app.post("/api/v1/price", tags=["plan"], response_model=model.Record, responses=_PROBLEMS)
+    async def price(asked: planning.PriceQuestion) -> Response:
+        """Derive a price sheet from what tokens cost: `batchline price --json`."""
+        return await answers.json("price", asked, lambda: planning.priced(asked))
 
 
 def _look(asked: ExploreQuestion) -> dict[str, Any]:

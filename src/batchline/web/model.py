@@ -51,6 +51,7 @@ class Problem(_Model):
     field: str | None = Field(default=None, description="The field at fault.")
     missing_bytes: float | None = Field(default=None, description="Bytes missing on each device [B].")
     smallest_count: int | None = Field(default=None, description="Devices that would hold the model [device].")
+    layout: dict[str, int] | None = Field(default=None, description="Parallel degrees of these devices.")
 
 
 class ModelQuery(BaseModel):

@@ -13,7 +13,7 @@ from batchline import accelerator, architecture, precision, sweep, units
 from batchline.accelerator import Accelerator
 from batchline.architecture import Architecture
 from batchline.deployment import Deployment
-from batchline.errors import BatchlineError, InputError, UnknownNameError
+from batchline.errors import BatchlineError, DoesNotFitError, InputError, UnknownNameError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -24,11 +24,16 @@ __all__ = [
     "CurveQuery",
     "CurveQuestion",
     "DeploymentQuestion",
+    "Duration",
+    "Length",
+    "Name",
     "RefusedFieldError",
     "architecture_of",
     "curve_of",
     "deployment_of",
     "model_of",
+    "quantity",
+    "reader",
 ]
 
 _LONGEST_TEXT = 200
@@ -46,7 +51,21 @@ class RefusedFieldError(BatchlineError):
         super().__init__(error.problem, error.allowed, error.hint)
 
 
-def _reader(read: Callable[[str], Any]) -> BeforeValidator:
+class FitsElsewhereError(DoesNotFitError):
+    """What does not fit, with the layout of the smallest number of devices that would hold it."""
+
+    def __init__(self, error: DoesNotFitError, layout: dict[str, int]) -> None:
+        self.layout = layout
+        super().__init__(
+            error.problem,
+            error.allowed,
+            error.hint,
+            missing_bytes=error.missing_bytes,
+            smallest_count=error.smallest_count,
+        )
+
+
+def reader(read: Callable[[str], Any]) -> BeforeValidator:
     """Read a text with a unit, as the command line does; a number is already in the base unit."""
 
     def convert(value: Any, info: ValidationInfo) -> Any:
@@ -66,7 +85,7 @@ def _reader(read: Callable[[str], Any]) -> BeforeValidator:
     return BeforeValidator(convert)
 
 
-def _number(unit: str, low: float = 0.0, high: float = _LARGEST) -> WithJsonSchema:
+def quantity(unit: str, low: float = 0.0, high: float = _LARGEST) -> WithJsonSchema:
     """Describe a quantity: a number in the base unit, or a text with a unit."""
     number = {"type": "number", "minimum": low, "maximum": high, "description": f"[{unit}]"}
     return WithJsonSchema({"anyOf": [number, {"type": "string", "maxLength": _LONGEST_TEXT}]})
@@ -88,27 +107,27 @@ def _batches(text: str) -> list[int]:
 
 
 Tokens = Annotated[
-    float, _reader(units.parse_tokens), Field(ge=0, le=1e9, allow_inf_nan=False), _number("token", 0, 1e9)
+    float, reader(units.parse_tokens), Field(ge=0, le=1e9, allow_inf_nan=False), quantity("token", 0, 1e9)
 ]
 Length = Annotated[
-    float, _reader(units.parse_tokens), Field(ge=1, le=1e9, allow_inf_nan=False), _number("token", 1, 1e9)
+    float, reader(units.parse_tokens), Field(ge=1, le=1e9, allow_inf_nan=False), quantity("token", 1, 1e9)
 ]
 Duration = Annotated[
-    float, _reader(units.parse_duration), Field(ge=1e-9, le=1e6, allow_inf_nan=False), _number("s", 1e-9, 1e6)
+    float, reader(units.parse_duration), Field(ge=1e-9, le=1e6, allow_inf_nan=False), quantity("s", 1e-9, 1e6)
 ]
-Price = Annotated[float, _reader(units.parse_price), Field(ge=0, le=1e9, allow_inf_nan=False), _number("USD/h", 0, 1e9)]
+Price = Annotated[float, reader(units.parse_price), Field(ge=0, le=1e9, allow_inf_nan=False), quantity("USD/h", 0, 1e9)]
 Bandwidth = Annotated[
-    float, _reader(units.parse_bandwidth), Field(ge=1, le=_LARGEST, allow_inf_nan=False), _number("B/s", 1, _LARGEST)
+    float, reader(units.parse_bandwidth), Field(ge=1, le=_LARGEST, allow_inf_nan=False), quantity("B/s", 1, _LARGEST)
 ]
 Rate = Annotated[
-    float, _reader(units.parse_flops), Field(ge=1, le=_LARGEST, allow_inf_nan=False), _number("FLOP/s", 1, _LARGEST)
+    float, reader(units.parse_flops), Field(ge=1, le=_LARGEST, allow_inf_nan=False), quantity("FLOP/s", 1, _LARGEST)
 ]
 Size = Annotated[
-    float, _reader(units.parse_bytes), Field(ge=1, le=_LARGEST, allow_inf_nan=False), _number("B", 1, _LARGEST)
+    float, reader(units.parse_bytes), Field(ge=1, le=_LARGEST, allow_inf_nan=False), quantity("B", 1, _LARGEST)
 ]
 Batches = Annotated[
     list[Annotated[int, Field(ge=1, le=10_000_000)]],
-    _reader(_batches),
+    reader(_batches),
     Field(min_length=1, max_length=_MOST_BATCHES),
     WithJsonSchema(
         {
@@ -227,8 +246,24 @@ def model_of(name: str) -> Architecture:
     return _known_model(known)
 
 
-def architecture_of(question: DeploymentQuestion) -> Architecture:
-    """Model that a question names, or whose config it brings."""
+def architecture_of(question: Any) -> Architecture:
+    """Find the model that a question names, or read the config that it brings.
+
+    Parameters
+    ----------
+    question : model with `model` and perhaps `config`
+        What was asked.
+
+    Returns
+    -------
+    Architecture
+        The model.
+
+    Raises
+    ------
+    RefusedFieldError
+        Neither or both were given, the name is not known, or the config cannot be read.
+    """
     config = getattr(question, "config", None)
     if (question.model is None) == (config is None):
         raise RefusedFieldError(
@@ -344,12 +379,33 @@ def curve_of(question: CurveQuery, batch: Any = None) -> Curve:
     Curve
         As of `batchline.sweep.curve`.
     """
-    return sweep.curve(
-        deployment_of(question),
-        question.mean_context,
-        question.batch if batch is None else batch,
-        reading=question.reading,
-        step_limit=question.limit,
-        within=question.within,
-        max_batch=question.max_batch,
-    )
+    deployment = deployment_of(question)
+    try:
+        return sweep.curve(
+            deployment,
+            question.mean_context,
+            question.batch if batch is None else batch,
+            reading=question.reading,
+            step_limit=question.limit,
+            within=question.within,
+            max_batch=question.max_batch,
+        )
+    except DoesNotFitError as error:
+        if error.smallest_count is None:
+            raise
+        raise FitsElsewhereError(error, _layout(deployment, question.mean_context, error.smallest_count)) from None
+
+
+def _layout(deployment: Deployment, context: float, count: int) -> dict[str, int]:
+    """Tensor and pipeline degrees with which so many devices hold the model."""
+    most = min(count, deployment.accelerator.scale_up_domain or count)
+    for tp in range(most, 0, -1):
+        if count % tp:
+            continue
+        try:
+            trial = replace(deployment, count=count, tp=tp, pp=count // tp, dp=1, ep=1)
+            if trial.capacity_batch(context) >= 1:
+                return {"tp": tp, "pp": count // tp}
+        except BatchlineError:
+            continue
+    return {"tp": 1, "pp": count}

@@ -9,7 +9,7 @@ from batchline import accelerator as accelerators
 from batchline import architecture, chart, precision, readings
 from batchline import price as prices
 from batchline.cli.show import _accelerator_record, _model_record
-from batchline.report import Told, on_whole_batches, terms
+from batchline.report import Change, Told, on_whole_batches, terms, what_if
 from batchline.web import live
 from batchline.web.question import curve_of, model_of
 
@@ -144,6 +144,20 @@ def _columns(curve: Curve) -> dict[str, Any]:
     return columns
 
 
+def _change(one: Change, now: Curve, told: Told) -> dict[str, Any]:
+    return {
+        "what": one.what,
+        "name": told.say(f"report.if_{one.what}", **one.fields),
+        "batch": one.batch,
+        "t_step_s": one.t_step,
+        "usd_per_mtok": one.usd_per_mtok,
+        "times": one.times,
+        "binds": told.say(f"binds_{one.binds}") if one.binds else "",
+        "refused": one.refused,
+        "flips": bool(one.binds) and one.binds != now.optimum.binds,
+    }
+
+
 def _spec(spec: dict[str, Any], name: str, shown: Mapping[str, Any]) -> dict[str, Any]:
     """Give a specification only the points that it needs."""
     key = f"p{name.replace('.', '')}"
@@ -187,7 +201,12 @@ def explored(
     scalars = {key: value for key, value in first.to_dict().items() if key != "points"}
     if question.isl is not None and question.osl is not None:
         scalars["serving"] = served(curve, question.isl, question.osl)
+    changes = None
+    if charts != "moving":
+        found = what_if(first, within=question.within, max_batch=question.max_batch)
+        changes = [_change(one, first, told) for one in found]
     return {
+        "changes": changes,
         "answer": {
             "title": curve.title,
             "headline": told.headline(),

@@ -1,10 +1,9 @@
 // Up to four deployments side by side: a table, and their curves in one picture each.
 
+import { button, byId, element, fill } from "./dom.js";
 import { Figure } from "./figures.js";
 import { letters, state } from "./state.js";
 import { rate, say, time, usd, whole } from "./words.js";
-
-const byId = (id) => document.getElementById(id);
 
 export class Comparison {
   constructor({ edit, remove, add }) {
@@ -41,57 +40,26 @@ export class Comparison {
   }
 
   table(replies) {
-    const head = document.createElement("tr");
-    for (const [key, kind] of [["", "text"], ["ui_deployment", "text"], ["tile_batch", ""], ["tile_cost", ""], ["tile_time", ""], ["ui_user", ""], ["tile_rate", ""], ["tile_binds", "text"], ["", "text"]]) {
-      const cell = document.createElement(key ? "th" : "td");
-      if (key) cell.scope = "col";
-      cell.className = kind;
-      cell.textContent = key ? say(key) : "";
-      head.append(cell);
-    }
-    byId("compared").replaceChildren(head, ...state.questions.map((question, i) => this.line(question, replies[i], i)));
+    const columns = [["", "text"], ["ui_deployment", "text"], ["tile_batch", ""], ["tile_cost", ""], ["tile_time", ""], ["ui_user", ""], ["tile_rate", ""], ["tile_binds", "text"], ["", "text"]];
+    const rows = state.questions.map((_, i) => [element("span", letters[i], `chip ${letters[i]}`), ...figures(replies[i]), this.actions(i)]);
+    fill(byId("compared"), columns.map(([key, kind]) => [key ? say(key) : "", kind]), rows, state.questions.map((_, i) => (i === state.edited ? "edited" : "")));
   }
 
-  line(question, reply, i) {
-    const line = document.createElement("tr");
-    if (i === state.edited) line.className = "edited";
-    const chip = document.createElement("span");
-    chip.className = `chip ${letters[i]}`;
-    chip.textContent = letters[i];
-    const texts = reply?.curve
-      ? [reply.answer.title, whole(reply.curve.optimum.batch), reply.curve.optimum.usd_per_mtok === null ? "–" : usd(reply.curve.optimum.usd_per_mtok),
-        time(reply.curve.optimum.t_step_s), rate(1 / reply.curve.optimum.t_step_s),
-        rate(reply.curve.optimum.batch / reply.curve.optimum.t_step_s / reply.curve.count), reply.answer.tiles.at(-1).value]
-      : [reply?.problem ?? say("ui_working"), "–", "–", "–", "–", "–", ""];
-    const first = document.createElement("td");
-    first.className = "text";
-    first.append(chip);
-    line.append(first);
-    texts.forEach((text, k) => {
-      const cell = document.createElement("td");
-      cell.textContent = text;
-      if (k === 0 || k === 6) cell.className = "text";
-      line.append(cell);
-    });
-    const last = document.createElement("td");
-    last.className = "text";
-    if (i === state.edited) last.append(say("ui_edited"));
-    else {
-      last.append(this.button("ui_edit", letters[i], () => this.edit(i)), " ", this.button("ui_remove", letters[i], () => this.remove(i)));
-    }
-    line.append(last);
-    return line;
+  actions(i) {
+    if (i === state.edited) return say("ui_edited");
+    const made = (key, act) => button(say(key), () => act(i), "plain", `${say(key)} ${letters[i]}`);
+    return [made("ui_edit", this.edit), " ", made("ui_remove", this.remove)];
   }
+}
 
-  button(key, letter, act) {
-    const button = document.createElement("button");
-    button.type = "button";
-    button.className = "plain";
-    button.textContent = say(key);
-    button.setAttribute("aria-label", `${say(key)} ${letter}`);
-    button.addEventListener("click", act);
-    return button;
-  }
+function figures(reply) {
+  if (!reply?.curve) return [reply?.problem ?? say("ui_working"), "–", "–", "–", "–", "–", ""];
+  const { curve, answer } = reply;
+  const best = curve.optimum;
+  return [
+    answer.title, whole(best.batch), best.usd_per_mtok === null ? "–" : usd(best.usd_per_mtok), time(best.t_step_s),
+    rate(1 / best.t_step_s), rate(best.batch / best.t_step_s / curve.count), answer.tiles.at(-1).value,
+  ];
 }
 
 function dataset(replies) {

@@ -25,15 +25,14 @@ export class Figure {
   async draw(given, { padding = PADDING, label = "" } = {}) {
     const spec = withoutHover(given);
     const compiled = globalThis.vegaLite.compile(spec, { logger: quiet() }).spec;
-    compiled.autosize = { type: "none" };
-    compiled.padding = padding;
+    if (padding) Object.assign(compiled, { autosize: { type: "none" }, padding });
     this.view?.finalize();
     const canvas = document.createElement("div");
     this.view = new globalThis.vega.View(globalThis.vega.parse(compiled, null, { ast: true }), {
       renderer: "svg", container: canvas, expr: expressionInterpreter, logger: quiet(),
     });
     // A plot with two vertical axes calls the left one layer_0_y.
-    this.kinds = Object.fromEntries(["x", "y"].map((which) => [which, compiled.scales.find(({ name }) => name === which || name.endsWith(`_0_${which}`))?.type]));
+    this.kinds = Object.fromEntries(["x", "y"].map((which) => [which, compiled.scales?.find(({ name }) => name === which || name.endsWith(`_0_${which}`))?.type]));
     this.padding = padding;
     this.width = spec.width;
     this.height = spec.height;
@@ -166,7 +165,4 @@ export class Figure {
 const share = (value, { low, high, log }) => (log ? Math.log(value / low) / Math.log(high / low) : (value - low) / (high - low));
 const unshare = (part, { low, high, log }) => (log ? low * (high / low) ** part : low + part * (high - low));
 
-function quiet() {
-  const logger = globalThis.vega.logger(globalThis.vega.Error);
-  return logger;
-}
+const quiet = () => globalThis.vega.logger(globalThis.vega.Error);

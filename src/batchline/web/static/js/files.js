@@ -1,11 +1,11 @@
 // Files that are dropped or chosen: a config.json, or a result file.
 
 import { Refused, upload } from "./api.js";
-import { current, state } from "./state.js";
+import { byId, button, element } from "./dom.js";
+import { state } from "./state.js";
 import { say } from "./words.js";
 
 const LARGEST = 8 * 2 ** 20;
-const byId = (id) => document.getElementById(id);
 
 export class Files {
   constructor({ config, measured, refused }) {
@@ -57,19 +57,13 @@ export class Files {
     if (!this.told.length && state.measured.length)
       this.told.push({ file: "link", count: state.measured.length, off: 0, out: 0, names: [] });
     byId("results").replaceChildren(...this.told.map((row) => {
-      const item = document.createElement("li");
       const notes = [say("ui_results_given", { count: row.count, file: row.file })];
       if (row.off) notes.push(say("ui_results_off", { count: row.off }));
       if (row.out) notes.push(say("ui_excluded", { count: row.out, names: row.names.join(", ") }));
-      item.textContent = `${notes.join("; ")} `;
-      return item;
+      return element("li", `${notes.join("; ")} `);
     }));
     if (this.told.length) {
-      const remove = document.createElement("button");
-      remove.type = "button";
-      remove.className = "plain";
-      remove.textContent = say("ui_remove");
-      remove.addEventListener("click", () => { this.told = []; state.measured = []; this.show(); this.measured(); });
+      const remove = button(say("ui_remove"), () => { this.told = []; state.measured = []; this.show(); this.measured(); });
       byId("results").lastElementChild.append(remove);
     }
   }
@@ -83,5 +77,3 @@ function parse(text) {
     return null;
   }
 }
-
-export const hasConfig = () => Boolean(current().config);

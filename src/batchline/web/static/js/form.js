@@ -1,10 +1,10 @@
 // The question's form: lists that search, sliders that are live, and the same values as text.
 
 import { Combobox } from "./combobox.js";
-import { current, state } from "./state.js";
+import { byId } from "./dom.js";
+import { current } from "./state.js";
 import { bytes, count, say, usd, whole } from "./words.js";
 
-const byId = (id) => document.getElementById(id);
 const PLAIN = ["weights", "kv", "engine", "isl", "osl", "max_batch", "tp", "pp", "dp", "ep"];
 const DEFAULT = { kv: "bf16", engine: "vllm", tp: "0", pp: "1", dp: "1", ep: "1" };
 const READINGS = ["predict", "bound", "serial"];
@@ -29,8 +29,7 @@ export class Form {
     this.sliders = {};
     this.model = new Combobox(byId("model-combo"), {
       id: "model",
-      search: (text) => search(catalogue.models, text, (row) => `${row.name} ${row.hf_id} ${row.family} ${row.aliases.join(" ")}`)
-        .map((row) => ({ value: row.name, name: row.name, detail: modelDetail(row) })),
+      search: (text) => searchModels(catalogue.models, text),
       choose: (name) => this.set({ model: name, config: undefined }),
       nothing: () => say("ui_nothing"),
     });
@@ -208,6 +207,11 @@ function options(id, rows, chosen) {
   }
   if (![...select.options].some((option) => option.value === chosen)) select.append(new Option(chosen, chosen));
   select.value = chosen;
+}
+
+export function searchModels(models, text) {
+  return search(models, text, (row) => `${row.name} ${row.hf_id} ${row.family} ${row.aliases.join(" ")}`)
+    .map((row) => ({ value: row.name, name: row.name, detail: modelDetail(row) }));
 }
 
 // Names that begin as typed come first, then names that contain it, then what is found in aliases or family.

@@ -1,17 +1,19 @@
 // The page: reads the address, fills the form, asks, and shows what comes back.
 
-import { fitProblem, showAnswer, showProblem, showSources, showTable } from "./answer.js";
+import { fitProblem, showAnswer, showChanges, showProblem, showSources, showTable } from "./answer.js";
 import { Newest, Refused, ask, fetchBlob } from "./api.js";
 import { Comparison } from "./compare.js";
 import { Cursor } from "./cursor.js";
+import { byId, copy, saveAs } from "./dom.js";
 import { Figure } from "./figures.js";
 import { Files } from "./files.js";
-import { Form } from "./form.js";
-import { address, asked, current, follow, remember, state } from "./state.js";
+import { Form, searchModels } from "./form.js";
+import { PlanView } from "./plan.js";
+import { PriceView } from "./prices.js";
+import { VIEWS, address, asked, current, follow, remember, state } from "./state.js";
 import { label, say, speak } from "./words.js";
 
 const PLOTS = ["1.1", "1.2", "1.3", "2.1", "2.2", "2.3"];
-const byId = (id) => document.getElementById(id);
 
 const replies = [];
 const figures = PLOTS.map((name) => {
@@ -26,6 +28,8 @@ let drawn = "";
 let form;
 let files;
 let comparison;
+let planView;
+let priceView;
 
 const dark = matchMedia("(prefers-color-scheme: dark)");
 const themeNow = () => (state.theme === "auto" ? (dark.matches ? "dark" : "light") : state.theme);
@@ -90,6 +94,7 @@ async function show({ reply, charts, edited }, { question }) {
     await Promise.all(figures.map((figure) => figure.put(reply.charts)));
     performance.measure("drawing", "arrived");
   }
+  if (reply.changes) showChanges(reply);
   if (byId("table-box").open) showTable(reply);
   if (byId("sources-box").open) showSources(reply);
   comparison.show(replies, compareSpecs);
@@ -108,7 +113,12 @@ function fail(error, { question, edited }) {
   if (error instanceof Refused) {
     const body = fitProblem(error.body, question);
     replies[edited] = { problem: body.problem };
-    const actions = body.smallest_count ? [[say("ui_use_count", { count: body.smallest_count }), () => form.set({ count: String(body.smallest_count) })]] : [];
+    const actions = [];
+    if (body.smallest_count) {
+      const { tp, pp } = body.layout;
+      const layout = { count: String(body.smallest_count), tp: pp > 1 ? String(tp) : undefined, pp: pp > 1 ? String(pp) : undefined, dp: undefined, ep: undefined };
+      actions.push([say("ui_use_count", { count: body.smallest_count }), () => form.set(layout)]);
+    }
     showProblem(body, actions);
     form.refuse(body.field);
   } else {
@@ -141,41 +151,54 @@ function switchTo(index) {
 async function restart() {
   dress();
   await speak(state.language);
+  view();
   form.show();
   files.show();
   byId("axis").value = state.axis;
-  change();
+  if (state.view === "curve") change();
+  else go(state.view);
   others();
 }
 
 async function download(kind) {
   try {
     const blob = await fetchBlob(`api/v1/download/${kind}`, explore(current(), "data"));
-    const link = document.createElement("a");
-    link.href = URL.createObjectURL(blob);
-    link.download = `batchline.${kind}`;
-    link.click();
-    setTimeout(() => URL.revokeObjectURL(link.href), 10_000);
+    saveAs(blob, `batchline.${kind}`);
   } catch (error) {
     showProblem(error.body ?? { problem: error.message }, []);
   }
 }
 
-async function copy(text, button, key) {
-  try {
-    await navigator.clipboard.writeText(text);
-    button.textContent = say("ui_copied");
-  } catch {
-    prompt(say(key), text);
-  }
-  setTimeout(() => { button.textContent = say(key); }, 1500);
+// One view is seen at a time; the address says which.
+function view() {
+  for (const name of VIEWS) byId(name).hidden = name !== state.view;
+  byId("views").replaceChildren(...VIEWS.map((name) => {
+    const link = document.createElement("a");
+    link.href = `#${name}`;
+    link.textContent = say(`ui_view_${name}`);
+    if (name === state.view) link.setAttribute("aria-current", "page");
+    link.addEventListener("click", (event) => { event.preventDefault(); go(name); });
+    return link;
+  }));
+  document.querySelector(".skip").href = `#${name(state.view)}`;
+}
+
+const name = (which) => ({ curve: "answer", plan: "plan-answer", prices: "prices-reply" })[which];
+
+function go(which) {
+  state.view = which;
+  view();
+  if (which === "plan") planView.enter();
+  else if (which === "prices") priceView.enter();
+  else { form.show(); change(); }
+  remember();
 }
 
 function listen() {
   for (const button of document.querySelectorAll("button[data-language]"))
     button.addEventListener("click", () => { state.language = button.dataset.language; localStorage.setItem("language", state.language); restart(); });
-  byId("theme").addEventListener("change", () => { state.theme = byId("theme").value; localStorage.setItem("theme", state.theme); dress(); change(); });
-  dark.addEventListener("change", () => { dress(); change(); });
+  byId("theme").addEventListener("change", () => { state.theme = byId("theme").value; localStorage.setItem("theme", state.theme); dress(); go(state.view); });
+  dark.addEventListener("change", () => { dress(); go(state.view); });
   byId("axis").addEventListener("change", () => { state.axis = byId("axis").value; change(); });
   byId("share").addEventListener("click", async () => {
     history.replaceState(null, "", await address());
@@ -192,7 +215,7 @@ async function begin() {
   state.language = localStorage.getItem("language") ?? (navigator.language.startsWith("ko") ? "ko" : "en");
   await follow(location.hash);
   dress();
-  if (matchMedia("(max-width: 860px)").matches) byId("question-box").open = false;
+  if (matchMedia("(max-width: 860px)").matches) for (const box of document.querySelectorAll(".question")) box.open = false;
   const first = ask("api/v1/explore", explore(current(), "specs"));
   first.catch(() => {});
   const [, models, accelerators, choices] = await Promise.all([
@@ -213,6 +236,15 @@ async function begin() {
       switchTo(state.questions.length - 1);
     },
   });
+  planView = new PlanView({
+    models, accelerators, choices, searchModels, theme: themeNow,
+    toCurve: (values) => {
+      const { model, config } = current();
+      state.questions[state.edited] = { ...(config ? { config } : { model }), ...values };
+      go("curve");
+    },
+  });
+  priceView = new PriceView();
   files = new Files({
     config: (config) => form.set({ config, model: undefined }),
     measured: change,
@@ -222,7 +254,9 @@ async function begin() {
   form.show();
   files.show();
   byId("axis").value = state.axis;
+  view();
   listen();
+  if (state.view !== "curve") go(state.view);
   try {
     await show({ reply: await first, charts: "specs", edited: state.edited }, { question: current() });
   } catch (error) {

@@ -38,7 +38,7 @@ function table(rows) {
   }));
   const scroll = element("div", undefined, "scroll");
   scroll.tabIndex = 0;
-  scroll.setAttribute("role", "region");
+  scroll.setAttribute("role", "group");
   scroll.setAttribute("aria-label", "fields");
   scroll.append(made);
   return scroll;

@@ -15,7 +15,12 @@ export const state = {
   axis: "log",
   at: null,
   measured: [],
+  plan: { isl: "4k", osl: "1k", rate: "5", ttft: "p95:2s", tpot: "p95:40ms" },
+  prices: { isl: "4k", osl: "1k", utilisation: "0.6", margin: "0.3", prefix_hit_rate: "0.9", fast: "2.5" },
 };
+
+export const VIEWS = ["curve", "plan", "prices"];
+const OTHERS = { plan: "p.", prices: "s." };
 
 export const current = () => state.questions[state.edited];
 
@@ -73,6 +78,7 @@ async function read(parts) {
 export async function address() {
   const parts = await written(state.questions[0]);
   for (const other of state.questions.slice(1)) parts.append("vs", (await written(other)).toString());
+  if (OTHERS[state.view]) for (const [name, value] of Object.entries(state[state.view])) parts.set(OTHERS[state.view] + name, value);
   if (state.edited) parts.set("edit", state.edited);
   if (state.at !== null) parts.set("at", state.at);
   if (state.axis !== "log") parts.set("axis", state.axis);
@@ -85,7 +91,9 @@ export async function address() {
 export async function follow(hash) {
   const [view, query = ""] = hash.replace(/^#/, "").split("?");
   const parts = new URLSearchParams(query);
-  state.view = view || "curve";
+  state.view = VIEWS.includes(view) ? view : "curve";
+  const given = (prefix) => [...parts].filter(([name]) => name.startsWith(prefix)).map(([name, value]) => [name.slice(prefix.length), value]);
+  for (const [name, prefix] of Object.entries(OTHERS)) if (given(prefix).length) state[name] = Object.fromEntries(given(prefix));
   if (query) {
     state.questions = [await read(parts)];
     for (const other of parts.getAll("vs").slice(0, 3)) state.questions.push(await read(new URLSearchParams(other)));

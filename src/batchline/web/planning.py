@@ -1,0 +1,310 @@
+"""Plans, launch commands and price sheets over HTTP: the questions of `batchline plan` and `batchline price`."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import tempfile
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from batchline import units
+from batchline.errors import BatchlineError, InputError
+from batchline.strings import text
+from batchline.units import format_rate, format_time, format_usd
+from batchline.web.question import (
+    DeploymentQuestion,
+    Duration,
+    Length,
+    Name,
+    RefusedFieldError,
+    architecture_of,
+    deployment_of,
+    quantity,
+    reader,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from batchline.planner import Candidate, Plan, Question
+
+__all__ = ["PlanQuestion", "PriceQuestion", "flipped", "planned", "priced"]
+
+Share = Annotated[float, Field(ge=0, lt=1)]
+Load = Annotated[float, reader(units.parse_rate), Field(gt=0, le=1e9), quantity("1/s", 0, 1e9)]
+Promised = Annotated[str, Field(max_length=40, examples=["p95:40ms"])]
+Names = Annotated[list[Name], Field(max_length=64)]
+
+
+class PlanQuestion(BaseModel):
+    """What `batchline plan` is asked, by the names of a saved question."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, protected_namespaces=())
+
+    model: Name | None = Field(default=None, description="Catalogue name, alias or Hugging Face id.")
+    config: dict[str, Any] | None = Field(default=None, description="A parsed config.json, in place of `model`.")
+    isl: Length = Field(description="Mean tokens of a prompt.")
+    osl: Length = Field(description="Mean tokens of an answer.")
+    rate: Load | None = Field(default=None, description="Requests that arrive [1/s].")
+    users: Annotated[float, Field(gt=0, le=1e12)] | None = Field(
+        default=None, description="People who wait for an answer and then think, instead of a rate."
+    )
+    think_s: Duration | None = Field(default=None, description="How long they think.")
+    ttft: Promised | None = Field(default=None, description="Promise on the first token: 2s, p95:2s.")
+    tpot: Promised | None = Field(default=None, description="Promise on the time per output token.")
+    itl: Promised | None = Field(default=None, description="Promise on the longest gap between tokens.")
+    e2e: Promised | None = Field(default=None, description="Promise on the whole request.")
+    headroom: Share = Field(default=0.1, description="Share of the capacity kept free.")
+    confidence: Annotated[float, Field(ge=0.5, lt=1)] | None = Field(
+        default=None, description="Choose so that the promises hold with this chance."
+    )
+    prefix_hit_rate: Share = Field(default=0.0, description="Share of prompt tokens found in the cache.")
+    max_model_len: Annotated[int, Field(ge=1, le=10**9)] | None = Field(default=None, description="Longest request.")
+    accelerators: Names = Field(default_factory=list, description="Accelerators; all that have a price if empty.")
+    available: dict[Name, Annotated[int, Field(ge=0, le=10**9)]] = Field(
+        default_factory=dict, description="Devices that there are."
+    )
+    prices: dict[Name, Annotated[float, Field(gt=0, le=1e9)]] = Field(
+        default_factory=dict, description="Prices of one device [USD/h], in place of the catalogue's."
+    )
+    basis: Literal["rental", "contract", "neocloud", "hyperscaler"] = Field(
+        default="rental", description="Catalogue price that counts."
+    )
+    weights: Names = Field(default_factory=list, description="Weight formats; `checkpoint` is its own.")
+    kv: Names = Field(default_factory=list, description="KV cache formats.")
+    engines: Names = Field(default_factory=list, description="Engines.")
+    max_devices: Annotated[int, Field(ge=1, le=1024)] = Field(default=64, description="Most devices of a replica.")
+    max_batch: Annotated[int, Field(ge=1, le=65536)] = Field(default=1024, description="Most sequences of a rank.")
+
+
+class PriceQuestion(DeploymentQuestion):
+    """What `batchline price` is asked."""
+
+    config: dict[str, Any] | None = Field(default=None, description="A parsed config.json, in place of `model`.")
+    isl: Length = Field(default=4096, description="Tokens of a prompt.")
+    osl: Length = Field(default=1024, description="Tokens of an answer.")
+    batch: Annotated[float, Field(ge=1, le=1e7)] | None = Field(
+        default=None, description="Sequences decoded together at the plain price; as many as fit if absent."
+    )
+    tpot: Duration | None = Field(default=None, description="Longest time per token at the plain price.")
+    utilisation: Annotated[float, Field(gt=0, le=1)] = Field(default=1.0, description="Share of the time it is busy.")
+    margin: Share = Field(default=0.0, description="Share of the price that is profit.")
+    fast: Annotated[float, Field(gt=1, le=100)] = Field(default=2.5, description="Times faster the fast mode is.")
+    contexts: Annotated[list[Length], Field(max_length=8)] = Field(
+        default_factory=lambda: [32768.0, 131072.0], description="Longer requests [token]."
+    )
+    prefix_hit_rate: Share = Field(default=0.9, description="Share of a prompt that a cache hit finds.")
+    reading: Literal["predict", "bound", "serial"] = "predict"
+
+
+def _question(asked: PlanQuestion, model: str) -> Question:
+    from batchline.planner import Question  # noqa: PLC0415
+
+    given = asked.model_dump(exclude={"model", "config"}, exclude_none=True)
+    for name in ("accelerators", "weights", "kv", "engines"):
+        given[name] = tuple(given[name])
+    for name in ("isl", "osl"):
+        given[name] = float(given[name])
+    return Question(model=model, **given)
+
+
+@contextmanager
+def _named(asked: PlanQuestion) -> Iterator[str]:
+    """Name by which the planner finds the model: a config.json becomes a folder for as long as it is asked."""
+    model = architecture_of(asked)
+    if asked.config is None:
+        yield model.name
+        return
+    with tempfile.TemporaryDirectory(prefix="batchline-") as folder:
+        place = Path(folder) / (model.name if model.name.strip(".") else "model")
+        place.mkdir()
+        (place / "config.json").write_text(json.dumps(asked.config), encoding="utf-8")
+        yield str(place)
+
+
+def planned(asked: PlanQuestion, language: str, theme: str) -> dict[str, Any]:
+    """Plan, and tell it: `batchline plan --json` with sentences, the Pareto front as a chart, and launch commands.
+
+    Parameters
+    ----------
+    asked : PlanQuestion
+        What was asked.
+    language, theme : str
+        "en" or "ko"; "light" or "dark".
+
+    Returns
+    -------
+    dict
+        `plan`, `answer`, `chart`, `launch`.
+    """
+    from batchline import planner  # noqa: PLC0415
+
+    with _named(asked) as name:
+        return _told(planner.plan(_question(asked, name)), asked, language, theme)
+
+
+def _shown(found: Plan) -> Plan:
+    """Give the plan with the model's name, where it had a folder of ours."""
+    return dataclasses.replace(
+        found, question=dataclasses.replace(found.question, model=Path(found.question.model).name)
+    )
+
+
+def _told(found: Plan, asked: PlanQuestion, language: str, theme: str) -> dict[str, Any]:
+    from batchline import chart_plan  # noqa: PLC0415
+
+    best = found.best  # raises what is nearest when nothing keeps the promises
+    return {
+        "plan": _shown(found).to_dict(),
+        "answer": {
+            "headline": text("page.plan_headline", language, title=best.title, cost=format_usd(best.usd_per_month)),
+            "sentences": _sentences(best, language),
+            "tiles": _tiles(best, language),
+            "gives_up": [", ".join(found.gives_up(other)) for other in found.candidates[1:]],
+            "warnings": list(found.warnings),
+            "searched": text(
+                "page.plan_searched",
+                language,
+                configurations=f"{found.searched:,}",
+                deployments=f"{found.deployments:,}",
+                seconds=f"{found.seconds:.2f}",
+            ),
+        },
+        "titles": [one.title for one in found.candidates],
+        "chart": chart_plan.pareto(_shown(found), theme=theme),
+        "launch": [_launch(one, found, own=asked.config is not None) for one in found.candidates],
+        "toml": found.question.to_toml() if asked.config is None else "",
+    }
+
+
+def _sentences(best: Candidate, language: str) -> list[str]:
+    shown = ", ".join(f"{name} {format_time(value)}" for name, value in best.promised.items())
+    said = [
+        text(
+            "page.plan_batch",
+            language,
+            batch=f"{best.batch:,.0f}",
+            most=f"{best.max_num_seqs:,}",
+            rate=f"{best.most_requests_per_s:,.3g}",
+        )
+    ]
+    if shown:
+        said.append(text("page.plan_promised", language, shown=shown, sure=f"{best.p_slo:.0%}"))
+    if best.changes_weights:
+        said.append(text("page.plan_rounded", language, weights=best.weights))
+    return said
+
+
+def _tiles(best: Candidate, language: str) -> list[dict[str, str]]:
+    low, high = best.usd_per_month_range
+    span = text("page.plan_range", language, low=format_usd(low), high=format_usd(high)) if high > low else ""
+    rows = [
+        ("month", format_usd(best.usd_per_month), span),
+        (
+            "out",
+            format_usd(best.usd_per_mtok_output),
+            text("page.plan_in", language, cost=format_usd(best.usd_per_mtok_input)),
+        ),
+        ("token", format_time(best.tpot_s), text("page.plan_first", language, time=format_time(best.ttft_s))),
+        (
+            "devices",
+            f"{best.devices:,}",
+            text("page.plan_replicas", language, replicas=f"{best.replicas:,}", count=f"{best.count:,}"),
+        ),
+        ("sure", f"{best.p_slo:.0%}", text("page.plan_load", language, rate=f"{best.requests_per_s:,.3g}")),
+    ]
+    return [{"key": key, "name": text(f"page.plan_tile_{key}", language), "value": v, "below": b} for key, v, b in rows]
+
+
+def _launch(one: Candidate, found: Plan, *, own: bool) -> dict[str, Any]:
+    """Command that starts a candidate, or why there is none."""
+    from batchline import launch  # noqa: PLC0415
+
+    try:
+        settings = launch.settings_of(one, found.question)
+        if own:
+            settings = dataclasses.replace(settings, model="YOUR-CHECKPOINT")
+        made = launch.launch(one.engine, settings)
+    except BatchlineError as error:
+        return {"engine": one.engine, "script": "", "kubernetes": "", "config": "", "problem": error.problem}
+    try:
+        manifest = made.kubernetes
+    except BatchlineError:
+        manifest = ""
+    return {"engine": made.engine, "script": made.script, "kubernetes": manifest, "config": made.config, "problem": ""}
+
+
+def flipped(asked: PlanQuestion, theme: str) -> dict[str, Any]:
+    """Say what would make another deployment the cheapest, and draw what moves the cost.
+
+    Parameters
+    ----------
+    asked : PlanQuestion
+        What was asked.
+    theme : str
+        "light" or "dark".
+
+    Returns
+    -------
+    dict
+        `flips` as of `batchline plan --flips --json`, `chart`.
+    """
+    from batchline import chart_plan, planner, sensitivity  # noqa: PLC0415
+
+    with _named(asked) as name:
+        found = planner.plan(_question(asked, name))
+        if not found.candidates:
+            raise InputError(str(found.nearest or "Nothing can be started."), "", "Loosen the promise.")
+        bars = sensitivity.tornado(found)
+        flips = sensitivity.flips(found)
+    return {
+        "flips": [vars(flip) for flip in flips],
+        "chart": chart_plan.tornado(_shown(found), bars, theme=theme) if bars else None,
+    }
+
+
+def priced(asked: PriceQuestion) -> dict[str, Any]:
+    """Derive a price sheet, as `batchline price --json` prints it.
+
+    Parameters
+    ----------
+    asked : PriceQuestion
+        What was asked.
+
+    Returns
+    -------
+    dict
+        Rows and scalars, and the price of the deployment.
+    """
+    from batchline import price_sheet  # noqa: PLC0415
+
+    one = deployment_of(asked)
+    try:
+        sheet = price_sheet.price_sheet(
+            one,
+            asked.isl,
+            asked.osl,
+            batch=asked.batch,
+            tpot_s=asked.tpot,
+            utilisation=asked.utilisation,
+            margin=asked.margin,
+            fast=asked.fast,
+            contexts=asked.contexts,
+            prefix_hit_rate=asked.prefix_hit_rate,
+            reading=asked.reading,
+        )
+    except BatchlineError as error:
+        raise RefusedFieldError("price", error) if one.price is None else error from None
+    described = "" if one.price is None else one.price.describe()
+    return sheet.to_dict() | {
+        "usd_per_hour": one.usd_per_hour,
+        "price": described,
+        "shown": {
+            "tpot": format_time(sheet.tpot_s),
+            "rate": format_rate(sheet.batch / sheet.tpot_s),
+        },
+    }

@@ -1,0 +1,90 @@
+// Small pieces of a page. Text is only ever set as text.
+
+import { say } from "./words.js";
+
+export const byId = (id) => document.getElementById(id);
+
+export function element(tag, text, className) {
+  const made = document.createElement(tag);
+  if (text !== undefined) made.textContent = text;
+  if (className) made.className = className;
+  return made;
+}
+
+export function put(target, text) {
+  if (target.textContent !== text) target.textContent = text;
+}
+
+// A table of columns [heading, "text" or "" or "wrap"] and rows of texts or elements.
+export function fill(table, columns, rows, classes = []) {
+  const head = element("tr");
+  for (const [name, kind] of columns) {
+    const cell = element(name ? "th" : "td", name, kind.includes("text") ? "text" : "");
+    if (name) cell.scope = "col";
+    head.append(cell);
+  }
+  table.replaceChildren(head, ...rows.map((row, i) => {
+    const line = element("tr", undefined, classes[i] ?? "");
+    row.forEach((content, k) => {
+      const cell = element("td", undefined, columns[k][1]);
+      cell.append(...(Array.isArray(content) ? content : [content]));
+      line.append(cell);
+    });
+    return line;
+  }));
+}
+
+export function button(text, act, className = "plain", label) {
+  const made = element("button", text, className);
+  made.type = "button";
+  if (label) made.setAttribute("aria-label", label);
+  made.addEventListener("click", act);
+  return made;
+}
+
+const tiles = new WeakMap();
+export function tilesInto(holder, rows) {
+  const known = tiles.get(holder) ?? new Map();
+  tiles.set(holder, known);
+  for (const { key, name, value, below } of rows) {
+    let cells = known.get(key);
+    if (!cells) {
+      const box = element("div");
+      cells = [element("dt"), element("dd", "", "value"), element("dd", "", "below")];
+      box.append(...cells);
+      holder.append(box);
+      known.set(key, cells);
+    }
+    [name, value, below].forEach((text, i) => put(cells[i], text));
+  }
+}
+
+export function problemInto(box, body, actions = []) {
+  box.replaceChildren(element("strong", body.problem));
+  for (const text of [body.allowed, body.hint]) if (text) box.append(element("span", text));
+  for (const [text, act] of actions) box.append(button(text, act, ""));
+  box.hidden = false;
+}
+
+export async function copy(text, from, key) {
+  try {
+    await navigator.clipboard.writeText(text);
+    from.textContent = say("ui_copied");
+  } catch {
+    prompt(say(key), text);
+  }
+  setTimeout(() => { from.textContent = say(key); }, 1500);
+}
+
+export function saveAs(blob, name) {
+  const link = document.createElement("a");
+  link.href = URL.createObjectURL(blob);
+  link.download = name;
+  link.click();
+  setTimeout(() => URL.revokeObjectURL(link.href), 10_000);
+}
+
+export function csv(rows) {
+  const quoted = (value) => (/[",\n]/.test(String(value)) ? `"${String(value).replaceAll('"', '""')}"` : String(value ?? ""));
+  return rows.map((row) => row.map(quoted).join(",")).join("\n") + "\n";
+}

@@ -1,0 +1,115 @@
+// A form of plain fields over an object of texts: inputs, sliders with a number beside them, and lists to choose from.
+
+import { byId, element } from "./dom.js";
+import { say } from "./words.js";
+
+// `fields` are { name, label, kind: "text" | "slider" | "choices", steps, text, options, none }; `values()` is the object.
+export class Fields {
+  constructor(holder, prefix, fields, values, changed) {
+    Object.assign(this, { holder, prefix, fields, values, changed });
+    for (const field of fields) holder.append(this[field.kind](field));
+  }
+
+  id(name) {
+    return `${this.prefix}-${name}`;
+  }
+
+  box(field) {
+    const box = element("div", undefined, `field ${field.kind}`);
+    box.dataset.field = field.name;
+    return box;
+  }
+
+  give(name, value) {
+    if (value === "" || value === null) delete this.values()[name];
+    else this.values()[name] = value;
+    this.changed();
+  }
+
+  text(field) {
+    const box = this.box(field);
+    const label = element("label");
+    label.htmlFor = this.id(field.name);
+    label.dataset.text = field.label;
+    const input = element("input");
+    Object.assign(input, { id: this.id(field.name), type: "text", autocomplete: "off", spellcheck: false });
+    input.addEventListener("input", () => this.give(field.name, input.value.trim()));
+    box.append(label, input);
+    return box;
+  }
+
+  slider(field) {
+    const box = this.box(field);
+    const line = element("div", undefined, "line");
+    const label = element("label");
+    label.htmlFor = this.id(field.name);
+    label.dataset.text = field.label;
+    const input = element("input");
+    Object.assign(input, { id: this.id(field.name), type: "text", inputMode: "decimal", autocomplete: "off" });
+    const range = element("input");
+    Object.assign(range, { id: `${this.id(field.name)}-range`, type: "range", min: "0", max: String(field.steps.length - 1), step: "1" });
+    range.dataset.label = field.label;
+    range.addEventListener("input", () => {
+      const value = field.steps[Number(range.value)];
+      input.value = value === null ? "" : field.text(value);
+      range.setAttribute("aria-valuetext", input.value || (field.none ? say(field.none) : ""));
+      this.give(field.name, input.value);
+    });
+    input.addEventListener("change", () => { this.give(field.name, input.value.trim()); this.show(); });
+    line.append(label, input);
+    box.append(line, range);
+    return box;
+  }
+
+  choices(field) {
+    const box = this.box(field);
+    const label = element("span", undefined, "label");
+    label.id = `${this.id(field.name)}-label`;
+    label.dataset.text = field.label;
+    const list = element("div", undefined, "choices");
+    list.setAttribute("role", "group");
+    list.setAttribute("aria-labelledby", label.id);
+    list.id = this.id(field.name);
+    for (const name of field.options) {
+      const one = element("label");
+      const input = element("input");
+      Object.assign(input, { type: "checkbox", value: name });
+      input.addEventListener("change", () => {
+        const chosen = [...list.querySelectorAll(":checked")].map((item) => item.value);
+        this.give(field.name, chosen.join(","));
+      });
+      one.append(input, element("span", name));
+      list.append(one);
+    }
+    const note = element("p", undefined, "note");
+    note.dataset.text = field.none;
+    box.append(label, list, note);
+    return box;
+  }
+
+  show() {
+    for (const { name, kind, steps, none } of this.fields) {
+      const value = this.values()[name] ?? "";
+      if (kind === "choices") {
+        const chosen = value.split(",");
+        for (const input of byId(this.id(name)).querySelectorAll("input")) input.checked = chosen.includes(input.value);
+        continue;
+      }
+      const input = byId(this.id(name));
+      if (document.activeElement !== input) input.value = value;
+      if (kind === "text") continue;
+      if (none) input.placeholder = say(none);
+      const number = Number.parseFloat(value);
+      let at = Math.max(0, steps.indexOf(null));
+      if (!Number.isNaN(number)) steps.forEach((step, i) => { if (step !== null && (steps[at] === null || Math.abs(step - number) < Math.abs(steps[at] - number))) at = i; });
+      const range = byId(`${this.id(name)}-range`);
+      range.value = String(at);
+      range.setAttribute("aria-valuetext", value || (none ? say(none) : ""));
+    }
+  }
+
+  refuse(field) {
+    for (const input of this.holder.querySelectorAll("[aria-invalid]")) input.removeAttribute("aria-invalid");
+    if (field && byId(this.id(field))) byId(this.id(field)).setAttribute("aria-invalid", "true");
+  }
+}
