@@ -725,6 +725,11 @@ class _Search:
         limits = np.array([have.get(device.name, np.inf) for device in space.accelerators])
         measured = {resolve(name): factor for name, factor in question.slower.items()}
         self.slower = np.array([measured.get(device.name, 1.0) for device in space.accelerators])
+        held = np.array([architecture.weight_bytes(name) for name in space.weights])
+        read = np.array([float(architecture.kv_bytes_per_token(name)) for name in space.kvs])
+        self.kept_bits = held[self.rows.weight] / held.max(initial=1.0) + 1e-3 * read[self.rows.kv] / read.max(
+            initial=1.0
+        )
         size, shape = len(rows), (len(rows), len(_MORE))
         self.there = limits[self.rows.accelerator] if size else np.zeros(0)
         self.exact, self.keeps, self.lacking = (np.zeros(size, dtype=bool) for _ in range(3))
@@ -913,11 +918,12 @@ class _Search:
         return [*self._cheapest(), *self._best_of().values()]
 
     def _order(self, rows: NDArray[np.intp]) -> NDArray[np.intp]:
-        """Cheapest first; then fewer devices, a faster token, a smaller budget, and the order of the space."""
+        """Cheapest first; at the same price fewer devices, then more bits, a faster token, a smaller budget."""
         keys = (
             rows,
             self.budget[rows],
             self.tpot[rows, 0].round(9),
+            -self.kept_bits[rows],
             self.devices[rows, 0],
             self.cost[rows, 0].round(9),
         )

@@ -194,10 +194,14 @@ def _draft(text: str) -> Any:
     return Speculation(acceptance, tokens, draft_s)
 
 
+def _devices(count: int) -> str:
+    return f"{count:,} device" + ("" if count == 1 else "s")
+
+
 def _told(best: Candidate) -> list[str]:
     lines = [
         f"{format_usd(best.usd_per_mtok_input)} per million input and {format_usd(best.usd_per_mtok_output)} per "
-        f"million output tokens; {best.devices} devices; a replica decodes {best.batch:,.0f} sequences together, "
+        f"million output tokens; {_devices(best.devices)}; a replica decodes {best.batch:,.0f} sequences together, "
         f"{best.max_num_seqs:,} at the most."
     ]
     shown = ", ".join(f"{name} {format_time(value)}" for name, value in best.promised.items())
