@@ -922,7 +922,7 @@ class _Search:
         keys = (
             rows,
             self.budget[rows],
-            self.tpot[rows, 0].round(9),
+            np.round(np.log(self.tpot[rows, 0]) / _ALIKE),
             -self.kept_bits[rows],
             self.devices[rows, 0],
             self.cost[rows, 0].round(9),
