@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from batchline.choice import Optimum, optimum
     from batchline.deployment import Deployment
     from batchline.errors import BatchlineError
+    from batchline.planner import Plan, plan
     from batchline.price import Price
     from batchline.readings import Steps, steady, steps
     from batchline.sweep import Curve, context_sweep, curve
@@ -34,11 +35,13 @@ __all__ = [
     "Curve",
     "Deployment",
     "Optimum",
+    "Plan",
     "Price",
     "Steps",
     "context_sweep",
     "curve",
     "optimum",
+    "plan",
     "steady",
     "steps",
 ]
@@ -51,11 +54,13 @@ _HOMES = {
     "Curve": "sweep",
     "Deployment": "deployment",
     "Optimum": "choice",
+    "Plan": "planner",
     "Price": "price",
     "Steps": "readings",
     "context_sweep": "sweep",
     "curve": "sweep",
     "optimum": "choice",
+    "plan": "planner",
     "steady": "readings",
     "steps": "readings",
 }

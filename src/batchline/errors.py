@@ -9,6 +9,7 @@
     ├── DoesNotFitError                 the weights do not fit; says how many bytes are missing and what would fit
     ├── MissingFactError                a price or a rate that the catalogue does not have and nobody gave
     └── MeasurementError                a result file, an endpoint or a metric that cannot be used
+        └── EndpointError                  (in measure.endpoint) a live server that does not answer as it should
 
 A message has three parts: what was given, what is allowed, what to do next. They are joined here and nowhere else.
 """
