@@ -232,6 +232,12 @@ def test_an_engine_four_times_too_slow_is_another_machine():
     assert fine.warnings == ()
 
 
+def test_points_that_no_engine_shows_are_told():
+    # A step that grows by 4 ms for each sequence: no cache read and no sampler takes that long.
+    points = [decode(b, 256, 8e-3 + 4e-3 * b) for b in (1, 4, 16, 64)]
+    assert any("standard deviations: they contradict" in text for text in calibrate(points, DEPLOYMENT).warnings)
+
+
 # -- the file ----------------------------------------------------------------------------------------------------------
 
 

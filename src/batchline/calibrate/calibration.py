@@ -32,7 +32,8 @@ QUANTILES: Final = {0.5: 0.674, 0.8: 1.282, 0.9: 1.645}
 _FOLDS = 40  # more points than this are left out several at a time
 _TOLD = 0.9  # a coefficient whose spread stays above this share of the prior's was not told anything
 _MATTERS = 0.01  # and nobody minds if it moves no step by a percent
-_BEYOND = 3.0  # standard deviations
+_BEYOND = 3.0  # standard deviations of a surprise
+_TOO_FAR = 4.0  # standard deviations of the prior that no coefficient moves by
 
 
 @dataclass(frozen=True, slots=True)
@@ -369,7 +370,11 @@ def calibrate(
         before=np.exp(before[0]),
         after=fit.predicted[0],
         left_out=_left_out(belief, stack),
-        warnings=(*below_bound(observations, deployment), *_one_sided(observations, deployment, surprise, before[0])),
+        warnings=(
+            *below_bound(observations, deployment),
+            *_one_sided(observations, deployment, surprise, before[0]),
+            *_far_off(belief, fit.z[0]),
+        ),
         prior_source=priors.source,
     )
 
@@ -441,6 +446,18 @@ def _one_sided(
     return [
         f"All {off.size} steps are {slower} an engine on {deployment.accelerator.name} should be, each beyond"
         f" {_BEYOND:.0f} standard deviations. Is it another accelerator or format, a power limit, or a shared device?"
+    ]
+
+
+def _far_off(belief: Belief, z: NDArray[np.float64]) -> list[str]:
+    """Say so if a coefficient had to go where no engine is."""
+    moved = np.abs(z - belief.mean) / belief.spread
+    worst = int(np.argmax(moved))
+    if moved[worst] <= _TOO_FAR:
+        return []
+    return [
+        f"To follow the points, {belief.names[worst]} had to move by {moved[worst]:.1f} standard deviations: they"
+        " contradict each other, or another deployment was measured."
     ]
 
 
