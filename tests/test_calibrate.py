@@ -20,7 +20,7 @@ from batchline.calibrate.observation import Stack
 from batchline.calibrate.update import believe, jacobian, update
 from batchline.cli.calibrate import command
 from batchline.deployment import Deployment
-from batchline.errors import ConfigError, MeasurementError
+from batchline.errors import ConfigError, InputError, MeasurementError
 from batchline.measure import MeasuredPoint
 
 DEPLOYMENT = Deployment.of("llama-3.1-8b", "h100")
@@ -482,6 +482,18 @@ def test_unknown_hardware_gets_three_rates(shared, tmp_path):
     assert "reads weights at 25.7 GB/s and KV cache at 7.63 GB/s" in result.stdout
     assert "--bandwidth 25.68GB/s" in result.stdout
     assert Profile.load(out).figures["bandwidth"] == pytest.approx(25.68e9, rel=1e-3)
+
+
+def test_another_engine_in_the_file_is_told(tmp_path):
+    file = tmp_path / "m.csv"
+    file.write_text("batch,context,t_step_ms,engine\n1,2048,9.1,sglang\n8,2048,10.2,sglang\n")
+    result = run(file, "--on", "h100", "--model", "llama-3.1-8b")
+    assert "name the engine sglang, and it was taken for vllm" in result.stderr
+    assert "name the engine" not in run(file, "--on", "h100", "--model", "llama-3.1-8b", "--engine", "sglang").stderr
+
+
+def test_three_rates_are_those_of_one_device(table):
+    assert isinstance(run(table, "--on", "2xcustom", "--model", "llama-3.1-8b").exception, InputError)
 
 
 def test_the_grid_stays_where_the_model_and_the_memory_end():

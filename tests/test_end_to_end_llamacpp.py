@@ -5,14 +5,17 @@ little: steps are taken at the 0.1 quantile and compared with the processor time
 """
 
 import asyncio
+import itertools
 import os
 
 import numpy as np
 import pytest
 from click.testing import CliRunner
 
+from batchline.architecture import Architecture
+from batchline.calibrate import three_rates
 from batchline.cli.measure import command
-from batchline.measure import hazards, prometheus, read, scrape
+from batchline.measure import MeasuredPoint, hazards, prometheus, read, scrape
 from batchline.measure.endpoint import Endpoint
 from batchline.measure.probe import probe
 from batchline.measure.prompts import Shape
@@ -109,3 +112,71 @@ def test_the_command_goes_on_with_the_file(engine, probed):
     result = CliRunner().invoke(command, [engine.url, *arguments])
     assert result.exit_code == 0, result.exception
     assert len(result.stdout.splitlines()) == 1 + len(BATCHES) * len(CONTEXTS)
+
+
+def architecture():
+    """The served model, as its config.json would have it."""
+    size = llamacpp_server.Size()
+    return Architecture.from_config(
+        {
+            "architectures": ["LlamaForCausalLM"],
+            "model_type": "llama",
+            "hidden_size": size.width,
+            "intermediate_size": size.hidden,
+            "num_hidden_layers": size.layers,
+            "num_attention_heads": size.heads,
+            "num_key_value_heads": size.kv_heads,
+            "vocab_size": size.vocabulary,
+            "max_position_embeddings": 32768,
+            "rms_norm_eps": 1e-5,
+            "rope_theta": 10000.0,
+            "hidden_act": "silu",
+            "tie_word_embeddings": False,
+            "torch_dtype": "bfloat16",
+        }
+    )
+
+
+def held_out_errors(points):
+    """Each inner batch predicted by a calibration on the other batches."""
+    errors = {}
+    for held in (2, 4):
+        rates = three_rates([point for point in points if round(point.batch) != held], architecture())
+        for point in points:
+            if round(point.batch) == held:
+                predicted = float(rates.step_s(point.batch, point.context))
+                errors[held, round(point.context)] = predicted / point.t_step_s - 1
+        steps = [float(rates.step_s(batch, 256)) for batch in range(1, 65)]
+        assert all(later >= sooner for sooner, later in itertools.pairwise(steps))
+        assert steps[0] >= architecture().step_weight_bytes()[0] / rates.figures["bandwidth"]
+    return errors
+
+
+def test_batches_that_were_held_out_are_predicted_from_processor_time(engine):
+    # Processor time of one thread, the least of several rounds: others only ever add to it. Wall-clock time would be
+    # off by several times on a machine that does other work, and the least of it is not reached.
+    spent = {}
+    for _, context, batch in itertools.product(range(3), (64, 512), BATCHES):
+        for tokens in (16, 80):
+            seconds = together(engine, batch, context, tokens)
+            spent[batch, context, tokens] = min(seconds, spent.get((batch, context, tokens), np.inf))
+    points = [
+        MeasuredPoint(
+            regime="decode",
+            batch=batch,
+            context=context + 48,
+            t_step_s=(spent[batch, context, 80] - spent[batch, context, 16]) / 64,
+        )
+        for context in (64, 512)
+        for batch in BATCHES
+    ]
+    errors = held_out_errors(points)
+    assert len(errors) == 4
+    assert np.median(np.abs(list(errors.values()))) <= 0.10, errors
+
+
+def test_batches_that_were_held_out_are_predicted_from_the_probe(probed):
+    if os.getloadavg()[0] >= (os.cpu_count() or 1):
+        pytest.skip("the machine does other work: its wall-clock time says nothing")
+    errors = held_out_errors(probed[0])
+    assert np.median(np.abs(list(errors.values()))) <= 0.10, errors

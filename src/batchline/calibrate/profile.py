@@ -326,7 +326,7 @@ class _Reader:
             raise ConfigError(f"{error.problem[:-1]} (coefficient {name}).", error.allowed, error.hint) from None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class CalibratedPrior(Prior):
     """Priors with the coefficients of one measured deployment put in.
 
@@ -340,8 +340,8 @@ class CalibratedPrior(Prior):
         What is believed of everything else.
     """
 
-    profile: Profile = None  # type: ignore[assignment]  # a field after others with defaults needs one
-    base: Prior = None  # type: ignore[assignment]
+    profile: Profile
+    base: Prior
 
     def knows(self, case: Case) -> bool:
         """Whether the profile speaks for a case: same model, accelerator, engine and weight format."""
@@ -370,10 +370,9 @@ class CalibratedPrior(Prior):
         return Provenance(source, self.profile.points, self.novelty(case), ())
 
     def interval(self, case: Case, of: str = "tpot", confidence: float = 0.9) -> tuple[float, float]:
-        """As of `Prior`; from the posterior where the profile was measured, never wider than the prior's."""
-        low, high = self.base.interval(case, of, confidence)
-        if self.novelty(case) != "lengths" or not self.knows(case):
-            return low, high
+        """As of `Prior`; from the posterior where the profile was measured."""
+        if not self.knows(case) or self.novelty(case) != "lengths" or confidence not in QUANTILES:
+            return self.base.interval(case, of, confidence)
         factor = math.exp(QUANTILES[confidence] * self.profile.spread[of])
         return 1.0 / factor, factor
 

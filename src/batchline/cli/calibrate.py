@@ -11,7 +11,7 @@ import click
 from batchline import units
 from batchline.cli import _options, _output
 from batchline.cli.measure import _explained
-from batchline.errors import MeasurementError
+from batchline.errors import InputError, MeasurementError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -107,7 +107,7 @@ def _updated(points: Sequence[MeasuredPoint], files: tuple[str, ...], options: d
         before=before,
         after=after,
         advice=advise(calibration, batch=after.optimum.batch, context=context),
-        warnings=tuple(dict.fromkeys((*denied, *calibration.warnings))),
+        warnings=tuple(dict.fromkeys((*_other_engine(kept, deployment), *denied, *calibration.warnings))),
     )
     for warning in found.warnings:
         _output.warn(warning)
@@ -120,6 +120,20 @@ def _updated(points: Sequence[MeasuredPoint], files: tuple[str, ...], options: d
         click.echo(f"Profile: {own['out']}", err=True)
     if own["report"]:
         _reported(found, own["report"])
+
+
+def _other_engine(points: Sequence[MeasuredPoint], deployment: Deployment) -> list[str]:
+    """Say so if the files name another engine than the deployment: its prior would be the wrong one."""
+
+    def plain(name: str) -> str:
+        return re.sub(r"[^a-z0-9]", "", name.casefold())
+
+    named = {point.engine for point in points if point.engine and plain(point.engine) != plain(deployment.engine)}
+    if not named:
+        return []
+    return [
+        f"The files name the engine {', '.join(sorted(named))}, and it was taken for {deployment.engine}: --engine."
+    ]
 
 
 def _nothing(
@@ -325,8 +339,12 @@ def _rates(points: Sequence[MeasuredPoint], files: tuple[str, ...], options: dic
     from batchline.measure import hazards
 
     kept = hazards.usable(points, overrule=options["overrule"])
+    if units.parse_devices(options["on"])[0] > 1:
+        raise InputError(
+            "Three rates are those of one device.", "", "Use --on custom, or give --bandwidth, --flops and --memory."
+        )
     if options["report"]:
-        raise click.UsageError("--report needs an accelerator: give --on NAME, or --bandwidth and --flops.")
+        raise InputError("A report needs an accelerator.", "", "Give --on NAME, or --bandwidth, --flops and --memory.")
     architecture = Architecture.load(options["model"])
     rates = three_rates(kept, architecture, weights=options["weights"], kv=options["kv"])
     flags = _flags(rates, options["memory"])
