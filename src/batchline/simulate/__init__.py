@@ -1,0 +1,32 @@
+"""Requests through continuous-batching schedulers, event by event: a day of traffic in seconds.
+
+    clock      times of steps, tabulated from batchline.step: one clock for everything
+    scheduler  Vllm, Sglang, Static, Train: knobs of the schedulers
+    replay     simulate(pool, traffic): the event loop, fed chunk by chunk
+    result     times, rates, what was full, in one sentence and in detail
+
+The loop itself is `_loop`: plain Python that numba compiles when the extra `fast` is installed. See docs/simulate.md.
+"""
+
+from batchline.simulate.clock import Clock, tabulate
+from batchline.simulate.replay import ROUTERS, Pool, simulate
+from batchline.simulate.result import METRICS, Result, Series, Summary, Table
+from batchline.simulate.scheduler import Scheduler, Sglang, Static, Train, Vllm
+
+__all__ = [
+    "METRICS",
+    "ROUTERS",
+    "Clock",
+    "Pool",
+    "Result",
+    "Scheduler",
+    "Series",
+    "Sglang",
+    "Static",
+    "Summary",
+    "Table",
+    "Train",
+    "Vllm",
+    "simulate",
+    "tabulate",
+]

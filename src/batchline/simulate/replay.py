@@ -1,0 +1,422 @@
+"""Traffic through pools of engines: requests in, a `Result` out."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from batchline.errors import InputError, UnknownNameError
+from batchline.simulate import _compile, _records, _state
+from batchline.simulate.result import METRICS, Result, Series, Table, exact_times, summarise
+from batchline.simulate.scheduler import UNLIMITED, Scheduler, Vllm
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+
+    from numpy.typing import NDArray
+
+    from batchline.goodput import Promise
+    from batchline.simulate.clock import Clock
+    from batchline.workload import PrefixTree, Requests, Traffic
+
+__all__ = ["ROUTERS", "Pool", "simulate"]
+
+ROUTERS = ("round_robin", "least_loaded", "prefix_aware")
+"""How requests are spread: in turn; to the fewest requests; to the engine that has their beginning in its cache."""
+
+_COMPILING_PAYS = 20_000  # requests that take as long uncompiled as loading the compiled loop does
+_KEPT = 2_000_000  # requests that are kept one by one unless asked otherwise
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Pool:
+    """Engines that are alike.
+
+    Parameters
+    ----------
+    clock : Clock
+        Time of their steps.
+    scheduler : Vllm, Sglang, Static or Train
+        How they schedule.
+    replicas : int
+        How many there are [-].
+    ranks : int
+        Engines of one replica: its attention-data-parallel degree [-].
+    usd_per_hour : float or None
+        Price of one replica [USD/h].
+    power_w : float or None
+        Design power of one replica [W].
+    """
+
+    clock: Clock
+    scheduler: Scheduler = field(default_factory=Vllm)
+    replicas: int = 1
+    ranks: int = 1
+    usd_per_hour: float | None = None
+    power_w: float | None = None
+
+    def __post_init__(self) -> None:
+        if self.replicas < 1 or self.ranks < 1:
+            raise InputError(f"A pool has 1 or more engines, got {self.replicas} x {self.ranks}.")
+        if self.clock.max_batch < self.scheduler.max_num_seqs:
+            raise InputError(
+                f"The clock knows batches up to {self.clock.max_batch}, the scheduler allows "
+                f"{self.scheduler.max_num_seqs}.",
+                hint="Tabulate it with max_batch=scheduler.max_num_seqs.",
+            )
+
+    def kind(self, role: str) -> _state.EngineKind:
+        """What the event loop needs to know of these engines."""
+        return _state.EngineKind(
+            clock=self.clock, rules=self.scheduler.rules(), role=role, count=self.replicas * self.ranks
+        )
+
+    def check(self, requests: Requests, first_row: int) -> None:
+        """Refuse requests that no engine of the pool could ever serve."""
+        longest = self.clock.max_tokens
+        total = requests.isl + requests.osl
+        wrong = np.flatnonzero(total > longest)
+        if len(wrong):
+            row = int(wrong[0])
+            raise InputError(
+                f"Request {first_row + row} has {int(total[row]):,} tokens, prompt and answer.",
+                f"These engines serve up to {longest:,} (max_model_len).",
+                "Leave it out (--repair), or raise max_model_len.",
+            )
+        blocks = self.scheduler.kv_blocks
+        if blocks is None:
+            return
+        size = self.scheduler.block_size
+        wrong = np.flatnonzero((total + size - 2) // size > blocks)
+        if len(wrong):
+            row = int(wrong[0])
+            raise InputError(
+                f"Request {first_row + row} needs {int(total[row]) - 1:,} tokens of KV cache.",
+                f"The cache of an engine holds {blocks * size:,}.",
+                "Take engines with more memory, or leave it out (--repair).",
+            )
+
+
+def simulate(
+    pool: Pool,
+    traffic: Traffic,
+    *,
+    prefill: Pool | None = None,
+    transfer_s: float = 0.0,
+    transfer_token_s: float = 0.0,
+    router: str = "round_robin",
+    promises: Mapping[str, Promise] | None = None,
+    keep_requests: bool | None = None,
+    compiled: bool | None = None,
+    progress: Callable[[int], None] | None = None,
+) -> Result:
+    """Serve requests event by event.
+
+    Parameters
+    ----------
+    pool : Pool
+        Engines that serve; with `prefill` they only decode.
+    traffic : Traffic
+        Requests, see `batchline.workload`.
+    prefill : Pool, optional
+        Engines that compute the prompts. Each sends one KV cache at a time to the decoding engine with the fewest
+        requests, and holds it until it has arrived. The first token counts as seen then.
+    transfer_s, transfer_token_s : float
+        Time to set up the transfer of a KV cache [s] and for each of its tokens [s/token].
+    router : str
+        "round_robin", "least_loaded" or "prefix_aware".
+    promises : mapping of str to Promise, optional
+        Limits of "ttft", "tpot", "itl" and "e2e"; `goodput` counts requests within those of "ttft", "tpot", "e2e".
+    keep_requests : bool, optional
+        Whether to keep every request (`Result.table`); by default up to two million.
+    compiled : bool, optional
+        Whether numba compiles the loop; by default if it is installed and there are many requests. Results are equal.
+    progress : callable, optional
+        Told how many requests are served, now and then.
+
+    Returns
+    -------
+    Result
+        Times, rates, what was full.
+
+    Raises
+    ------
+    InputError
+        A request that fits no engine; a negative transfer time; numba is asked for and not installed.
+    UnknownNameError
+        No such router or promise.
+
+    Examples
+    --------
+    >>> from batchline.simulate import tabulate
+    >>> from batchline.step import Coefficients, ideal
+    >>> from batchline.workload import Fixed, Poisson, synthetic
+    >>> clock = tabulate(
+    ...     lambda n: ideal(weight_bytes=15e9, kv_read_bytes=131072 * n, active_params=7.5e9, layers=32,
+    ...                     bandwidth=3.35e12, flops=989e12, flops_bf16=989e12),
+    ...     Coefficients(layer_overhead=40e-6), max_batch=256, max_context=4096)
+    >>> found = simulate(Pool(clock=clock), synthetic(Poisson(4), Fixed(1024), Fixed(1024), count=400))
+    >>> found.requests, round(found.times["tpot"].p50 * 1e3, 1), found.saturated_by
+    (400, 8.7, None)
+    """
+    compiled = _choose(compiled, traffic.count)
+    promises = promises or {}
+    for metric in promises:
+        if metric not in METRICS:
+            raise UnknownNameError("promise", metric, METRICS)
+    if router not in ROUTERS:
+        raise UnknownNameError("router", router, ROUTERS)
+    if not (transfer_s >= 0 and transfer_token_s >= 0):
+        raise InputError("A transfer takes 0 s or longer.")
+    if keep_requests is None:
+        keep_requests = traffic.count is None or traffic.count <= _KEPT
+    kinds = [pool.kind("BOTH")] if prefill is None else [prefill.kind("PREFILL"), pool.kind("DECODE")]
+    state = _state.make(
+        kinds,
+        compiled=compiled,
+        router=router,
+        limits=_limits(promises),
+        transfer=(transfer_s, transfer_token_s),
+        keep_rows=keep_requests,
+    )
+    pools = [pool] if prefill is None else [prefill, pool]
+    rows = _run(state, traffic, pools, progress)
+    return _result(state, pools, promises, rows if keep_requests else None, traffic)
+
+
+def _choose(compiled: bool | None, count: int | None) -> bool:
+    installed = _compile.has_numba()
+    if compiled and not installed:
+        raise InputError("numba is not installed.", hint="pip install 'batchline[fast]', or leave compiled out.")
+    if compiled is not None:
+        return compiled
+    return installed and (count is None or count > _COMPILING_PAYS)
+
+
+def _limits(promises: Mapping[str, Promise]) -> tuple[float, float, float]:
+    ttft, tpot, e2e = (promises[metric].seconds if metric in promises else np.inf for metric in ("ttft", "tpot", "e2e"))
+    return ttft, tpot, e2e
+
+
+class _Leaves:
+    """Nodes of prefix trees as the event loop numbers them: those that hold at least one whole block."""
+
+    def __init__(self, state: _state.State, block_size: int) -> None:
+        self._state = state
+        self._size = block_size
+        self._tree: PrefixTree | None = None
+        self._known: list[int] = []  # node of the tree at hand -> node of the loop
+        self._ends: list[int] = []  # node of the loop -> blocks from the beginning of the prompt
+        self._depths: list[int] = []
+
+    def of(self, requests: Requests) -> NDArray[np.int64]:
+        if requests.prefix is None or requests.tree is None:
+            return np.full(len(requests), -1, dtype=np.int64)
+        if requests.tree is not self._tree:
+            self._tree = requests.tree
+            self._known = []
+        self._learn(requests.tree)
+        known = np.array([*self._known, -1], dtype=np.int64)  # the last stands for no node
+        return known[requests.prefix]
+
+    def _learn(self, tree: PrefixTree) -> None:
+        parents: list[int] = []
+        start = len(self._ends)
+        for node in range(len(self._known), len(tree)):
+            above = tree.parents[node]
+            parent = -1 if above < 0 else self._known[above]
+            end = tree.tokens[node] // self._size
+            if end <= (0 if parent < 0 else self._ends[parent]):
+                self._known.append(parent)
+                continue
+            self._known.append(len(self._ends))
+            self._ends.append(end)
+            self._depths.append(1 if parent < 0 else self._depths[parent] + 1)
+            parents.append(parent)
+        if parents:
+            self._state.grow_tree(parents, self._ends[start:], max(self._depths))
+
+
+def _run(
+    state: _state.State, traffic: Traffic, pools: list[Pool], progress: Callable[[int], None] | None
+) -> list[NDArray[Any]]:
+    """Feed the loop until all is done; return finished requests."""
+    loop = state.loop
+    world = state.world[0]
+    chunks = traffic.chunks()
+    leaves = _Leaves(state, pools[0].scheduler.block_size)
+    rows: list[NDArray[Any]] = []
+    closed = traffic.concurrency is not None
+    world.closed = int(closed)
+    if closed:
+        state.grow_slots(state.slots + int(traffic.concurrency or 0) + int(world.margin))
+    _feed(state, chunks, leaves, pools)
+    if not world.available:
+        raise InputError(f"{traffic.name or 'The traffic'} has no request.")
+    if closed:
+        loop.start_users(world, state.doors(), int(traffic.concurrency or 0))
+    while True:
+        wanted = state.run()
+        if world.rows:
+            rows.append(_fetch(state))
+            world.rows = 0
+        if wanted == loop.DONE:
+            return rows
+        if wanted == loop.STUCK:
+            raise InputError(
+                "The schedule came to a standstill: a request waits and no engine can admit it.",
+                hint="Give the engines more KV cache.",
+            )
+        if wanted == loop.MORE_REQUESTS:
+            _feed(state, chunks, leaves, pools)
+        elif wanted == loop.MORE_SLOTS:
+            state.grow_slots(2 * state.slots)
+        elif wanted == loop.MORE_ENTRIES:
+            state.grow_entries(2 * len(state.entries))
+        if progress is not None:
+            progress(int(world.finished))
+
+
+def _fetch(state: _state.State) -> NDArray[Any]:
+    count = int(state.world[0].rows)
+    if state.compiled:
+        return np.array(state.rows[:count])
+    return _records.packed(state.rows[:count], _records.ROW)
+
+
+def _feed(state: _state.State, chunks: Iterator[Requests], leaves: _Leaves, pools: list[Pool]) -> None:
+    """Put the next chunk of requests behind those that have not arrived yet."""
+    world = state.world[0]
+    start = int(world.first_row + world.available)
+    chunk = next(chunks, None)
+    if chunk is None:
+        world.last = 1
+        return
+    for pool in pools:
+        pool.check(chunk, start)
+    made = np.zeros(len(chunk), _records.STREAM)
+    made["sent"] = chunk.arrival_s
+    made["prompt"] = chunk.isl
+    made["output"] = chunk.osl
+    made["leaf"] = leaves.of(chunk)
+    done = int(world.next)
+    if state.compiled:
+        state.stream = np.concatenate([state.stream[done:], made]).view(np.recarray)
+    else:
+        state.stream = state.stream[done:] + _records.plain(made)
+    world.first_row += done
+    world.available = len(state.stream)
+    world.next = 0
+
+
+def _table(rows: list[NDArray[Any]]) -> Table:
+    joined = np.concatenate(rows)
+    joined = joined[np.argsort(joined["row"], kind="stable")]
+    names = ("row", "sent", "admitted", "first", "finished", "prompt", "output", "cached", "preemptions", "engine")
+    return Table(*(np.ascontiguousarray(joined[name]) for name in names))
+
+
+def _result(
+    state: _state.State,
+    pools: list[Pool],
+    promises: Mapping[str, Promise],
+    rows: list[NDArray[Any]] | None,
+    traffic: Traffic,
+) -> Result:
+    world = state.world[0]
+    loop = state.loop
+    stats = state.array("stats")
+    engines = state.array("engines", _records.ENGINE)
+    duration = float(world.now)
+    table = _table(rows) if rows is not None else None
+    sketches = {metric: _sketch(state, stats, number) for number, metric in enumerate(METRICS)}
+    sums = stats[world.sums : world.sums + 3 * loop.METRICS].reshape(-1, 3)
+    span = duration * len(engines)
+    blocks = np.concatenate(
+        [np.full(pool.replicas * pool.ranks, pool.scheduler.kv_blocks or UNLIMITED) for pool in pools]
+    )
+    peaks = engines["used_peak"] / blocks
+    limited = blocks < UNLIMITED
+    busy = float(engines["busy_s"].sum())
+    prices = [None if pool.usd_per_hour is None else pool.usd_per_hour * pool.replicas for pool in pools]
+    powers = [None if pool.power_w is None else pool.power_w * pool.replicas for pool in pools]
+    return Result(
+        requests=int(world.finished),
+        duration_s=duration,
+        times={
+            metric: summarise(sums[number], sketches[metric], exact_times(table, metric))
+            for number, metric in enumerate(METRICS)
+        },
+        input_tokens=int(world.prompt_tokens),
+        output_tokens=int(world.output_tokens),
+        cached_tokens=int(world.cached_tokens),
+        recomputed_tokens=int(world.recomputed_tokens),
+        preemptions=int(world.preemptions),
+        met=int(world.met),
+        kv_peak=float(peaks[limited].max()) if limited.any() else None,
+        busy=busy / span,
+        prompt_busy=float(engines["prompt_busy_s"].sum()) / busy,
+        waits={
+            "max_num_seqs": float(engines["seats_wait_s"].sum()) / span,
+            "kv": float(engines["blocks_wait_s"].sum()) / span,
+            "prefill": float(engines["tokens_wait_s"].sum()) / span,
+        },
+        engines=len(engines),
+        series=_series(state, stats, float(blocks[limited].sum()) if limited.any() else np.nan, len(engines)),
+        sketches=sketches,
+        table=table,
+        promises=promises,
+        usd_per_hour=_total(prices),
+        power_w=_total(powers),
+        compiled=state.compiled,
+        events=int(world.events),
+        decode_steps=int(world.decode_steps),
+        mixed_steps=int(world.mixed_steps),
+        repairs=dict(traffic.repairs),
+    )
+
+
+def _total(parts: list[float | None]) -> float | None:
+    known = [part for part in parts if part is not None]
+    return sum(known) if len(known) == len(parts) else None
+
+
+def _sketch(
+    state: _state.State, stats: NDArray[np.float64], number: int
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Middles and counts of the buckets in use."""
+    loop = state.loop
+    start = int(state.world[0].sketches) + number * loop.BUCKETS
+    counts = stats[start : start + loop.BUCKETS]
+    used = np.flatnonzero(counts)
+    # The numbers of _loop.bucket_edge, for arrays.
+    edges = [
+        np.ldexp(0.5 + 0.5 * (places % loop.PER_OCTAVE) / loop.PER_OCTAVE, places // loop.PER_OCTAVE + loop.LOWEST)
+        for places in (used, used + 1)
+    ]
+    return (edges[0] + edges[1]) / 2, counts[used].copy()
+
+
+def _series(state: _state.State, stats: NDArray[np.float64], blocks: float, engines: int) -> Series:
+    world = state.world[0]
+    loop = state.loop
+    cells = stats[world.series : world.series + world.cells * loop.COLUMNS].reshape(-1, loop.COLUMNS)
+    width = float(world.cell_s)
+    cells = cells[: int(world.now / width) + 1]
+    waiting = np.cumsum(cells[:, loop.ARRIVED] + cells[:, loop.PREEMPTED] - cells[:, loop.ADMITTED])
+    return Series(
+        cell_s=width,
+        running=cells[:, loop.SEATED] / width,
+        batch=cells[:, loop.BATCH] / width,
+        waiting=waiting,
+        kv_use=cells[:, loop.BLOCKS] / (width * blocks),
+        busy=cells[:, loop.BUSY] / (width * engines),
+        prompt_tokens_per_s=cells[:, loop.PROMPT_TOKENS] / width,
+        output_tokens_per_s=cells[:, loop.OUTPUT_TOKENS] / width,
+        arrived=cells[:, loop.ARRIVED].copy(),
+        admitted=cells[:, loop.ADMITTED].copy(),
+        finished=cells[:, loop.FINISHED].copy(),
+        preempted=cells[:, loop.PREEMPTED].copy(),
+    )

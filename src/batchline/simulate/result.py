@@ -1,0 +1,434 @@
+"""What a simulation found: times, rates, what was full, and what bounds it."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from batchline import cost
+from batchline.errors import InputError, UnknownNameError
+from batchline.units import format_rate
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from numpy.typing import NDArray
+
+    from batchline.goodput import Promise
+
+__all__ = ["METRICS", "Result", "Series", "Summary", "Table"]
+
+METRICS = ("ttft", "tpot", "itl", "e2e", "wait")
+"""Times of a request: to the first token, per token after it, between two tokens, to the last token; in the queue."""
+
+_PERCENTILES = (50, 90, 95, 99)
+_HELD_UP = 0.05  # share of the time that a queue must wait for something to call it what saturates [-]
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """How a time is distributed.
+
+    Parameters
+    ----------
+    count : int
+        How many were noted [-].
+    mean, max : float
+        Mean and longest [s].
+    p50, p90, p95, p99 : float
+        Percentiles [s].
+    """
+
+    count: int
+    mean: float
+    max: float
+    p50: float
+    p90: float
+    p95: float
+    p99: float
+
+    def to_dict(self) -> dict[str, float]:
+        """Percentiles and mean, by name."""
+        return {"p50": self.p50, "p90": self.p90, "p95": self.p95, "p99": self.p99, "mean": self.mean, "max": self.max}
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Series:
+    """What happened when, in cells of equal width.
+
+    Parameters
+    ----------
+    cell_s : float
+        Width of a cell [s].
+    running, batch : array
+        Requests that ran and sequences that decoded, mean over the cell [sequence].
+    waiting : array
+        Requests in the queues at the end of the cell [request].
+    kv_use : array
+        Share of the KV cache in use, mean [-]; NaN where it has no end.
+    busy : array
+        Share of the time that engines ran a step [-].
+    prompt_tokens_per_s, output_tokens_per_s : array
+        Tokens computed and generated [token/s].
+    arrived, admitted, finished, preempted : array
+        Events of the cell [-].
+    """
+
+    cell_s: float
+    running: NDArray[np.float64]
+    batch: NDArray[np.float64]
+    waiting: NDArray[np.float64]
+    kv_use: NDArray[np.float64]
+    busy: NDArray[np.float64]
+    prompt_tokens_per_s: NDArray[np.float64]
+    output_tokens_per_s: NDArray[np.float64]
+    arrived: NDArray[np.float64]
+    admitted: NDArray[np.float64]
+    finished: NDArray[np.float64]
+    preempted: NDArray[np.float64]
+
+    @property
+    def time_s(self) -> NDArray[np.float64]:
+        """Middle of each cell [s]."""
+        return np.asarray((np.arange(len(self.running)) + 0.5) * self.cell_s)
+
+    def to_records(self) -> list[dict[str, float]]:
+        """One record for each cell."""
+        names = [name for name in self.__slots__ if name != "cell_s"]
+        columns = {"time_s": self.time_s, **{name: getattr(self, name) for name in names}}
+        return [dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)]
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Table:
+    """Every request, in the order of the traffic.
+
+    Parameters
+    ----------
+    row : array
+        Number of the request, from 0 on [-].
+    sent_s, admitted_s, first_token_s, finished_s : array
+        When it was sent, admitted first, had its first and its last token [s].
+    isl, osl, cached : array
+        Tokens of prompt and answer, and prompt tokens found in the cache at the first admission [token].
+    preemptions : array
+        How often it was preempted [-].
+    engine : array
+        Which engine finished it [-].
+    """
+
+    row: NDArray[np.int64]
+    sent_s: NDArray[np.float64]
+    admitted_s: NDArray[np.float64]
+    first_token_s: NDArray[np.float64]
+    finished_s: NDArray[np.float64]
+    isl: NDArray[np.int64]
+    osl: NDArray[np.int64]
+    cached: NDArray[np.int64]
+    preemptions: NDArray[np.int64]
+    engine: NDArray[np.int64]
+
+    @property
+    def ttft_s(self) -> NDArray[np.float64]:
+        """Time to first token of each [s]."""
+        return self.first_token_s - self.sent_s
+
+    @property
+    def e2e_s(self) -> NDArray[np.float64]:
+        """Time to last token of each [s]."""
+        return self.finished_s - self.sent_s
+
+    @property
+    def tpot_s(self) -> NDArray[np.float64]:
+        """Time per output token after the first [s]; NaN for an answer of one token."""
+        gaps = np.where(self.osl > 1, self.osl - 1.0, np.nan)
+        return (self.finished_s - self.first_token_s) / gaps
+
+    def columns(self) -> dict[str, NDArray[Any]]:
+        """All columns by name, for a file or a frame."""
+        names = {name: getattr(self, name) for name in self.__slots__}
+        return {**names, "ttft_s": self.ttft_s, "tpot_s": self.tpot_s, "e2e_s": self.e2e_s}
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Result:
+    """What a simulation found.
+
+    Parameters
+    ----------
+    requests : int
+        Requests served [request].
+    duration_s : float
+        From time 0 to the last token [s].
+    times : mapping of str to Summary
+        "ttft", "tpot", "itl", "e2e" and "wait" (in the queue).
+    input_tokens, output_tokens : int
+        Tokens of the prompts and answers served [token].
+    cached_tokens, recomputed_tokens : int
+        Prompt tokens found in the cache, and tokens computed again after a preemption [token].
+    preemptions : int
+        How often a running request was sent back [-].
+    met : int
+        Requests that kept all promises [request].
+    kv_peak : float or None
+        Largest share of one engine's KV cache in use [-]; None where it has no end.
+    busy : float
+        Share of the time that engines ran a step [-].
+    prompt_busy : float
+        Share of that time that prompts took [-].
+    waits : mapping of str to float
+        Share of the time that a queue waited for "max_num_seqs", "kv" or "prefill" [-].
+    engines : int
+        Engines [-].
+    series : Series
+        What happened when.
+    sketches : mapping of str to (edges, counts)
+        How often each time was seen, in buckets 0.1% to 0.2% wide [s].
+    table : Table or None
+        Every request, if they were kept.
+    promises : mapping of str to Promise
+        What was promised.
+    usd_per_hour, power_w : float or None
+        Price and design power of all engines [USD/h], [W].
+    compiled : bool
+        Whether numba compiled the loop.
+    events, decode_steps, mixed_steps : int
+        What the loop did [-].
+    repairs : mapping of str to int
+        What was mended in the trace.
+    """
+
+    requests: int
+    duration_s: float
+    times: Mapping[str, Summary]
+    input_tokens: int
+    output_tokens: int
+    cached_tokens: int
+    recomputed_tokens: int
+    preemptions: int
+    met: int
+    kv_peak: float | None
+    busy: float
+    prompt_busy: float
+    waits: Mapping[str, float]
+    engines: int
+    series: Series
+    sketches: Mapping[str, tuple[NDArray[np.float64], NDArray[np.float64]]]
+    table: Table | None = None
+    promises: Mapping[str, Promise] = field(default_factory=dict)
+    usd_per_hour: float | None = None
+    power_w: float | None = None
+    compiled: bool = False
+    events: int = 0
+    decode_steps: int = 0
+    mixed_steps: int = 0
+    repairs: Mapping[str, int] = field(default_factory=dict)
+
+    @property
+    def requests_per_s(self) -> float:
+        """Requests served per second [1/s]."""
+        return self.requests / self.duration_s
+
+    @property
+    def output_tokens_per_s(self) -> float:
+        """Tokens generated per second [token/s]."""
+        return self.output_tokens / self.duration_s
+
+    @property
+    def input_tokens_per_s(self) -> float:
+        """Prompt tokens served per second, found in the cache or not [token/s]."""
+        return self.input_tokens / self.duration_s
+
+    @property
+    def goodput(self) -> float:
+        """Requests per second that kept all promises [1/s]."""
+        return self.met / self.duration_s
+
+    @property
+    def prefix_hit_rate(self) -> float:
+        """Share of prompt tokens found in the cache [-]."""
+        return self.cached_tokens / self.input_tokens if self.input_tokens else 0.0
+
+    @property
+    def running(self) -> float:
+        """Requests that ran, mean over the duration [request]."""
+        return float(self.series.running.sum()) * self.series.cell_s / self.duration_s
+
+    @property
+    def running_batch(self) -> float:
+        """Sequences that decoded together, mean over the duration [sequence]."""
+        return float(self.series.batch.sum()) * self.series.cell_s / self.duration_s
+
+    @property
+    def usd_per_mtok(self) -> float | None:
+        """Cost of a million output tokens at the given price of the engines [USD/Mtoken]."""
+        if self.usd_per_hour is None or not self.output_tokens:
+            return None
+        return float(cost.usd_per_mtok(self.usd_per_hour, self.output_tokens_per_s))
+
+    @property
+    def joules_per_token(self) -> float | None:
+        """Energy of an output token at design power, idle time included: the most it can be [J/token]."""
+        if self.power_w is None or not self.output_tokens:
+            return None
+        return float(cost.joules_per_token(self.power_w, self.output_tokens_per_s))
+
+    def percentile(self, metric: str, percentile: float) -> float:
+        """Time that a share of the requests (for "itl" of the gaps) does not exceed.
+
+        Parameters
+        ----------
+        metric : str
+            One of `METRICS`.
+        percentile : float
+            The share, 0 to 100 [%].
+
+        Returns
+        -------
+        float
+            Seconds [s]: exact where requests were kept, else from buckets 0.1% to 0.2% wide.
+
+        Raises
+        ------
+        UnknownNameError
+            No such metric.
+        InputError
+            No such percentile.
+        """
+        if metric not in METRICS:
+            raise UnknownNameError("metric", metric, METRICS)
+        if not 0 <= percentile <= 100:
+            raise InputError(f"p{percentile:g} is no percentile.", "It lies between 0 and 100.")
+        return quantile(self.sketches[metric], self._exact(metric), percentile)
+
+    def _exact(self, metric: str) -> NDArray[np.float64] | None:
+        return exact_times(self.table, metric)
+
+    def keeps(self) -> dict[str, bool]:
+        """Whether each promise was kept.
+
+        Returns
+        -------
+        dict of str to bool
+            By metric; the mean for a promise without a percentile.
+        """
+        kept = {}
+        for metric, promise in self.promises.items():
+            shown = (
+                self.times[metric].mean if promise.percentile is None else self.percentile(metric, promise.percentile)
+            )
+            kept[metric] = shown <= promise.seconds
+        return kept
+
+    @property
+    def saturated_by(self) -> str | None:
+        """What stopped more load: "kv", "max_num_seqs" or "prefill"; None if no queue waited for long."""
+        name, share = max(self.waits.items(), key=lambda item: item[1])
+        return name if share >= _HELD_UP else None
+
+    @property
+    def prefill_limit(self) -> float:
+        """Requests per second at which their prompts alone would keep the engines busy [1/s]."""
+        spent = self.busy * self.prompt_busy * self.duration_s * self.engines
+        return self.requests * self.engines / spent if spent > 0 else math.inf
+
+    def sentence(self) -> str:
+        """Say in one sentence what bounds this deployment under this traffic.
+
+        Returns
+        -------
+        str
+            Such as "The KV cache saturates: ...".
+        """
+        kv = "" if self.kv_peak is None else f", the KV cache never above {self.kv_peak:.0%}"
+        prompts = (
+            f"prompts take {self.prompt_busy:.0%} of the busy time and would fill it at "
+            f"{format_rate(self.prefill_limit, 'req/s')}"
+        )
+        share = max(self.waits.values())
+        if self.saturated_by == "kv":
+            again = f", {self.preemptions:,} preemptions" if self.preemptions else ""
+            return f"The KV cache saturates: requests waited for blocks {share:.0%} of the time{again}; {prompts}."
+        if self.saturated_by == "max_num_seqs":
+            return f"max_num_seqs saturates: requests waited for a seat {share:.0%} of the time{kv}; {prompts}."
+        if self.saturated_by == "prefill":
+            return (
+                f"Prefill saturates at {format_rate(self.prefill_limit, 'req/s')}: requests waited for room in the "
+                f"token budget {share:.0%} of the time{kv}."
+            )
+        return f"Nothing saturates: engines are busy {self.busy:.0%} of the time{kv}; {prompts}."
+
+    def to_dict(self) -> dict[str, Any]:
+        """Everything but the single requests, with the names that the command line prints as JSON.
+
+        Returns
+        -------
+        dict
+            Keys of docs/nomenclature.md.
+        """
+        limit = self.prefill_limit
+        return {
+            **{f"{metric}_s": self.times[metric].to_dict() for metric in METRICS},
+            "requests": self.requests,
+            "duration_s": self.duration_s,
+            "requests_per_s": self.requests_per_s,
+            "output_tokens_per_s": self.output_tokens_per_s,
+            "input_tokens_per_s": self.input_tokens_per_s,
+            "goodput": self.goodput,
+            "promises": {metric: str(promise) for metric, promise in self.promises.items()},
+            "promises_kept": self.keeps(),
+            "running_batch": self.running_batch,
+            "preemptions": self.preemptions,
+            "recomputed_tokens": self.recomputed_tokens,
+            "prefix_hit_rate": self.prefix_hit_rate,
+            "kv_peak": self.kv_peak,
+            "busy": self.busy,
+            "prompt_busy": self.prompt_busy,
+            "prefill_limit_requests_per_s": limit if math.isfinite(limit) else None,
+            "waits": dict(self.waits),
+            "saturated_by": self.saturated_by,
+            "sentence": self.sentence(),
+            "engines": self.engines,
+            "usd_per_hour": self.usd_per_hour,
+            "usd_per_mtok": self.usd_per_mtok,
+            "joules_per_token": self.joules_per_token,
+            "repairs": dict(self.repairs),
+        }
+
+
+def exact_times(table: Table | None, metric: str) -> NDArray[np.float64] | None:
+    """Times of single requests, where they were kept and the metric is one of requests."""
+    if table is None or metric == "itl":
+        return None
+    times = {"ttft": table.ttft_s, "tpot": table.tpot_s, "e2e": table.e2e_s}.get(metric)
+    if times is None:
+        return None
+    return times[np.isfinite(times)]
+
+
+def quantile(
+    sketch: tuple[NDArray[np.float64], NDArray[np.float64]], exact: NDArray[np.float64] | None, percentile: float
+) -> float:
+    """Percentile of exact times if there are any, else of a sketch; NaN for nothing at all."""
+    if exact is not None:
+        return float(np.percentile(exact, percentile)) if len(exact) else math.nan
+    middles, counts = sketch
+    if not len(counts):
+        return math.nan
+    reached = np.cumsum(counts)
+    place = int(np.searchsorted(reached, percentile / 100 * reached[-1]))
+    return float(middles[min(place, len(middles) - 1)])
+
+
+def summarise(
+    sums: NDArray[np.float64],
+    sketch: tuple[NDArray[np.float64], NDArray[np.float64]],
+    exact: NDArray[np.float64] | None,
+) -> Summary:
+    """Summary of a metric from its count, sum and maximum, and from where percentiles are read."""
+    count, total, longest = sums.tolist()
+    points = [quantile(sketch, exact, percentile) for percentile in _PERCENTILES]
+    return Summary(int(count), total / count if count else math.nan, longest, *points)
