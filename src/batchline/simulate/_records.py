@@ -254,7 +254,7 @@ def _plain_class(names: tuple[str, ...]) -> type:
 
 def plain(array: np.ndarray[Any, Any]) -> list[Any]:
     """Copy an array into a list of numbers, or of objects with the same fields."""
-    values = array.tolist()
+    values: list[Any] = array.tolist()
     if array.dtype.names is None:
         return values
     record = _plain_class(array.dtype.names)

@@ -293,7 +293,7 @@ class Empirical:
 
     def quantile(self, share: float) -> float:
         """Length that a share of the requests does not exceed [token]."""
-        return float(np.quantile(self.values, share))
+        return float(np.quantile(self.values, share, method="inverted_cdf"))
 
     def sample(self, rng: np.random.Generator, count: int) -> NDArray[np.int64]:
         """Draw lengths [token]."""
