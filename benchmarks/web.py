@@ -32,7 +32,6 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-SERVE = "from batchline.cli.serve import command; command()"
 FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking"]
 FLAGS += ["--disable-component-update", "--disable-sync"]
 
@@ -57,7 +56,7 @@ WATCH = """() => {
 @contextmanager
 def served(*options: str) -> Iterator[tuple[str, int]]:
     """Start the server on a free port; give its address and process."""
-    command = [sys.executable, "-c", SERVE, "--port", "0", "--no-log", *options]
+    command = [sys.executable, "-m", "batchline", "serve", "--port", "0", "--no-log", *options]
     process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
     try:
         if process.stderr is None or not select.select([process.stderr], [], [], 60)[0]:
@@ -102,18 +101,19 @@ def page(rounds: int) -> None:
         for number in range(rounds):
             print(f"\nround {number + 1}, load {load()}")
             print(f"{'':<44}{'median':>8}{'p90':>8}{'max':>8}")
-            once(browser, base)
+            # A price of its own, so that nothing is remembered from the round before.
+            once(browser, f"{base}/#curve?model=llama-3.1-70b&on=4xh100-sxm&context=8192&price=3.{number + 50}")
         browser.close()
 
 
-def once(browser: Any, base: str) -> None:
+def once(browser: Any, address: str) -> None:
     """One visit: ready, single presses, a burst."""
     context = browser.new_context(viewport={"width": 1440, "height": 900})
     visit = context.new_page()
     weight = []
-    visit.on("response", weight.append)
+    visit.on("response", lambda answer: weight.append(answer))  # noqa: PLW0108  (playwright marks its handlers)
     started = time.perf_counter()
-    visit.goto(base)
+    visit.goto(address)
     visit.locator("body[data-ready]").wait_for()
     ready = time.perf_counter() - started
     ready_in_page = visit.evaluate("performance.getEntriesByName('ready')[0]?.startTime ?? NaN")

@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from batchline import planner, sweep
+from batchline import report as report_module
 from batchline.accelerator import Accelerator
 from batchline.architecture import Architecture
 from batchline.cli import curve as curve_command
@@ -36,6 +37,12 @@ def curve():
 def made(curve):
     measured = [{"name": "run 1", "batch": 16, "t_step_s": 0.02}]
     return report(curve, command="batchline report llama-3.1-70b --on 4xh100", measured=measured, today=DAY)
+
+
+@pytest.fixture
+def undrawn(monkeypatch):
+    """Charts cost seconds; where the words are tested they stay away."""
+    monkeypatch.setattr(report_module, "_svg", lambda _: "<svg/>")
 
 
 class Reader(html.parser.HTMLParser):
@@ -116,6 +123,7 @@ def test_no_sentence_has_a_hole(language, reading):
         assert len(told.tiles()) == 5
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_korean_and_dark(curve):
     page = report(curve, language="ko", theme="dark", today=DAY).html
     assert '<html lang="ko">' in page
@@ -162,6 +170,7 @@ def test_laws_of_the_article_hold_for_changes():
     assert found["context_half"].times < 1 < found["context_twice"].times
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_a_change_without_an_answer_says_why():
     tight = sweep.curve(Deployment.of("llama-3.1-8b", "h100"), 8192, reading="predict", step_limit=0.009)
     found = changed(tight)
@@ -226,6 +235,7 @@ def test_another_kind_of_file_is_refused(made, tmp_path):
         made.save(tmp_path / "nowhere" / "answer.html")
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_a_plan_is_part_of_it(curve):
     answer = planner.plan("llama-3.1-8b", isl=1024, osl=256, rate=2.0, tpot="50ms", accelerators=("h100", "l40s"))
     text = " ".join(Reader(report(curve, plan=answer, today=DAY).html).words)
@@ -236,6 +246,7 @@ def test_a_plan_is_part_of_it(curve):
 # -- the command -----------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_the_command_says_what_curve_says(tmp_path):
     words = ["llama-3.1-8b", "--on", "h100", "--isl", "2k", "--osl", "512", "--step-limit", "20ms"]
     target = tmp_path / "r.md"

@@ -29,14 +29,13 @@ FLAGS = [
     "--disable-component-update",
     "--disable-sync",
 ]
-SERVE = "from batchline.cli.serve import command; command()"
 PLOTS = ["1.1", "1.2", "1.3", "2.1", "2.2", "2.3"]
 
 
 @pytest.fixture(scope="module")
 def server():
     process = subprocess.Popen(
-        [sys.executable, "-c", SERVE, "--port", "0", "--no-log"], stderr=subprocess.PIPE, text=True, env={**os.environ}
+        [sys.executable, "-m", "batchline", "serve", "--port", "0", "--no-log"], stderr=subprocess.PIPE, text=True, env={**os.environ}
     )
     assert select.select([process.stderr], [], [], 60)[0]
     line = process.stderr.readline()

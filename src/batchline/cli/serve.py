@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import socket
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from batchline.cli import _output
 from batchline.errors import InputError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 _LOOPBACK = ("127.0.0.1", "::1", "localhost")
 
@@ -41,8 +46,6 @@ def command(host: str, port: int, workers: int, names: tuple[str, ...], access_l
     batchline serve --port 9000 --open
     batchline serve --host 0.0.0.0 --name plan.example.com --workers 2
     """
-    import uvicorn
-
     port = port or _free_port(host)
     _check_free(host, port)
     open_to_others = host not in _LOOPBACK
@@ -54,29 +57,48 @@ def command(host: str, port: int, workers: int, names: tuple[str, ...], access_l
             f"listening on {host}: everybody who reaches this machine can use the page. It has no login; "
             "put a proxy with one in front of it, or stay on 127.0.0.1."
         )
-    address = (
-        f"http://{'localhost' if host in ('127.0.0.1', '0.0.0.0') else f'[{host}]' if ':' in host else host}:{port}"  # noqa: S104
-    )
-    click.echo(f"Batchline is at {address} (the API: {address}/api). Ctrl-C stops it.", err=True)
-    if opens:
-        import threading
-        import webbrowser
+    shown = "localhost" if host in ("127.0.0.1", "0.0.0.0") else f"[{host}]" if ":" in host else host  # noqa: S104
+    address = f"http://{shown}:{port}"
 
-        threading.Timer(1.5, webbrowser.open, [address]).start()
-    uvicorn.run(
-        "batchline.web.app:create",
-        factory=True,
-        host=host,
-        port=port,
-        workers=workers,
-        log_level="warning",
-        access_log=False,
-        server_header=False,
-        timeout_graceful_shutdown=10,
-        timeout_keep_alive=30,
-        limit_concurrency=512,
-        h11_max_incomplete_event_size=64 * 2**10,
-    )
+    def ready() -> None:
+        click.echo(f"Batchline is at {address} (the API: {address}/api). Ctrl-C stops it.", err=True)
+        if opens:
+            import webbrowser
+
+            webbrowser.open(address)
+
+    _run(host, port, workers, ready)
+
+
+def _run(host: str, port: int, workers: int, ready: Callable[[], None]) -> None:
+    import uvicorn
+
+    class Server(uvicorn.Server):
+        """A server that says when it can be asked."""
+
+        async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+            await super().startup(sockets=sockets)
+            if self.started:
+                ready()
+
+    config: dict[str, Any] = {
+        "factory": True,
+        "host": host,
+        "port": port,
+        "log_level": "warning",
+        "access_log": False,
+        "server_header": False,
+        "timeout_graceful_shutdown": 10,
+        "timeout_keep_alive": 30,
+        "limit_concurrency": 512,
+        "h11_max_incomplete_event_size": 64 * 2**10,
+    }
+    if workers == 1:
+        with contextlib.suppress(KeyboardInterrupt):
+            Server(uvicorn.Config("batchline.web.app:create", **config)).run()
+        return
+    ready()
+    uvicorn.run("batchline.web.app:create", workers=workers, **config)
 
 
 def _family(host: str) -> socket.AddressFamily:

@@ -23,7 +23,7 @@ import numpy as np
 
 from batchline import __version__, chart, prior, readings, sweep
 from batchline.errors import InputError, UnknownNameError
-from batchline.report._blocks import Document, Figure, Items, Section, Table, Text, to_html, to_markdown
+from batchline.report._blocks import Document, Figure, Items, Section, Table, Text, to_fragment, to_html, to_markdown
 from batchline.report._told import Told, terms
 from batchline.report._what_if import Change, what_if
 from batchline.strings import LANGUAGES, text
@@ -33,9 +33,10 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from batchline.planner import Plan
+    from batchline.price_sheet import PriceSheet
     from batchline.sweep import Curve
 
-__all__ = ["Change", "Report", "Told", "on_whole_batches", "report", "terms", "what_if"]
+__all__ = ["Change", "Report", "Told", "as_html", "on_whole_batches", "report", "terms", "what_if"]
 
 _POINTS = 140
 _THEMES = ("light", "dark")
@@ -211,7 +212,7 @@ def report(
         writer.floors(),
         writer.changes(what_if(curve, within=within, max_batch=max_batch)),
         *([writer.measured(measured)] if measured else []),
-        *(writer.plan(plan, theme, flips=flips) if plan is not None else []),
+        *(_Planned(language).sections(plan, theme, flips=flips) if plan is not None else []),
         writer.inputs(),
         writer.unsure(),
         writer.again(command),
@@ -237,6 +238,115 @@ def _svg(spec: Any) -> str:
 
 def _dollars(value: float | None) -> str:
     return "–" if value is None else format_usd(value)
+
+
+def as_html(thing: Any, language: str = "en", theme: str = "light") -> str:
+    """Show a curve, a plan or a price sheet in a notebook.
+
+    Parameters
+    ----------
+    thing : Curve, Plan or PriceSheet
+        What was computed.
+    language : str
+        "en" or "ko".
+    theme : str
+        "light" or "dark".
+
+    Returns
+    -------
+    str
+        HTML that needs nothing else.
+
+    Raises
+    ------
+    InputError
+        Nothing is known of how to show it.
+
+    Examples
+    --------
+    >>> from batchline.deployment import Deployment
+    >>> from batchline.price_sheet import price_sheet
+    >>> sheet = price_sheet(Deployment.of("llama-3.1-8b", "h100"), 1024, 256)
+    >>> "cached input" in as_html(sheet)
+    True
+    """
+    from batchline.planner import Plan  # noqa: PLC0415
+    from batchline.price_sheet import PriceSheet  # noqa: PLC0415
+
+    if isinstance(thing, sweep.Curve):
+        wide = on_whole_batches(thing)
+        writer = _Writer(wide, language)
+        figure = Figure(
+            "six-plots", _svg(chart.six_plots(wide, language=language, theme=theme)), writer.told.headline()
+        )
+        parts = [*writer.answer(None).blocks, figure]
+    elif isinstance(thing, Plan):
+        parts = [
+            block for section in _Planned(language).sections(thing, theme, flips=False) for block in section.blocks
+        ]
+    elif isinstance(thing, PriceSheet):
+        parts = [Text(thing.title, strong=True), _sheet(thing, language), *map(Text, thing.notes)]
+    else:
+        raise InputError(f"A {type(thing).__name__} is not shown here.", "A curve, a plan or a price sheet is.")
+    return to_fragment(*parts)
+
+
+def _sheet(sheet: PriceSheet, language: str) -> Table:
+    columns = tuple(text(f"page.ui_prices_{name}", language) for name in ("cost", "price", "times", "why"))
+    rows = tuple(
+        (
+            row.name,
+            format_usd(row.usd_per_mtok_cost),
+            format_usd(row.usd_per_mtok_price),
+            f"{row.times_base:.3g}",
+            row.why,
+        )
+        for row in sheet.rows
+    )
+    return Table(("", *columns), rows, left=frozenset({0, 4}))
+
+
+class _Planned:
+    """Sections on a plan."""
+
+    def __init__(self, language: str) -> None:
+        self.language = language
+
+    def say(self, key: str, **fields: str) -> str:
+        return text(key if "." in key else f"report.{key}", self.language, **fields)
+
+    def sections(self, answer: Plan, theme: str, *, flips: bool) -> list[Section]:
+        from batchline import chart_plan, sensitivity  # noqa: PLC0415
+
+        if not answer.candidates:
+            return [Section(self.say("plan"), (Text(str(answer.nearest or self.say("page.none"))),))]
+        best = answer.best
+        columns = ("deployment", "devices", "month", "input", "output", "page.tile_time", "first", "sure")
+        rows = tuple(
+            (
+                one.title,
+                f"{one.devices:,}",
+                format_usd(one.usd_per_month),
+                format_usd(one.usd_per_mtok_input),
+                format_usd(one.usd_per_mtok_output),
+                format_time(one.tpot_s),
+                format_time(one.ttft_s),
+                f"{one.p_slo:.0%}",
+            )
+            for one in answer.candidates
+        )
+        headline = self.say("plan_best", title=best.title, cost=format_usd(best.usd_per_month))
+        blocks: list[Any] = [
+            Text(headline, strong=True),
+            Table(tuple(self.say(name) for name in columns), rows, strong=0),
+            Figure("plan", _svg(chart_plan.pareto(answer, theme=theme)), headline),
+            *(Text(warning) for warning in answer.warnings),
+        ]
+        found = [Section(self.say("plan"), tuple(blocks))]
+        if flips:
+            sentences = tuple(flip.sentence for flip in sensitivity.flips(answer))
+            found.append(Section(self.say("flips"), (Items(sentences),)))
+        return found
 
 
 class _Writer:
@@ -354,39 +464,6 @@ class _Writer:
         )
         columns = ("", self.say("page.ui_batch"), self.say("chart.measured"), self.say("ours"), self.say("off"))
         return Section(self.say("page.ui_results"), (Table(columns, rows),))
-
-    def plan(self, answer: Plan, theme: str, *, flips: bool) -> list[Section]:
-        from batchline import chart_plan, sensitivity  # noqa: PLC0415
-
-        if not answer.candidates:
-            return [Section(self.say("plan"), (Text(str(answer.nearest or self.say("page.none"))),))]
-        best = answer.best
-        columns = ("deployment", "devices", "month", "input", "output", "page.tile_time", "first", "sure")
-        rows = tuple(
-            (
-                one.title,
-                f"{one.devices:,}",
-                format_usd(one.usd_per_month),
-                format_usd(one.usd_per_mtok_input),
-                format_usd(one.usd_per_mtok_output),
-                format_time(one.tpot_s),
-                format_time(one.ttft_s),
-                f"{one.p_slo:.0%}",
-            )
-            for one in answer.candidates
-        )
-        headline = self.say("plan_best", title=best.title, cost=format_usd(best.usd_per_month))
-        blocks: list[Any] = [
-            Text(headline, strong=True),
-            Table(tuple(self.say(name) for name in columns), rows, strong=0),
-            Figure("plan", _svg(chart_plan.pareto(answer, theme=theme)), headline),
-            *(Text(warning) for warning in answer.warnings),
-        ]
-        found = [Section(self.say("plan"), tuple(blocks))]
-        if flips:
-            sentences = tuple(flip.sentence for flip in sensitivity.flips(answer))
-            found.append(Section(self.say("flips"), (Items(sentences),)))
-        return found
 
     def inputs(self) -> Section:
         rows = tuple((row["what"], row["figures"], row["source"], row["date"]) for row in self.told.sources())

@@ -10,7 +10,7 @@ from importlib import resources
 from string import Template
 from typing import TypeAlias
 
-__all__ = ["Block", "Document", "Figure", "Items", "Section", "Table", "Text", "to_html", "to_markdown"]
+__all__ = ["Block", "Document", "Figure", "Items", "Section", "Table", "Text", "to_fragment", "to_html", "to_markdown"]
 
 
 @dataclass(frozen=True)
@@ -154,7 +154,8 @@ def _table_html(table: Table) -> str:
 def _block_html(block: Block) -> str:
     if isinstance(block, Text):
         tag = "pre" if block.code else "p"
-        return f"<{tag}{' class=strong' if block.strong else ''}>{_escaped(block.text)}</{tag}>"
+        said = f"<strong>{_escaped(block.text)}</strong>" if block.strong else _escaped(block.text)
+        return f"<{tag}{' class=strong' if block.strong else ''}>{said}</{tag}>"
     if isinstance(block, Items):
         return "<ul>" + "".join(f"<li>{_escaped(item)}</li>" for item in block.items) + "</ul>"
     if isinstance(block, Table):
@@ -191,6 +192,22 @@ def to_html(document: Document) -> str:
         body=body,
         **{name: document.colours[name] for name in ("background", "text", "muted", "grid", "shade", "step")},
     )
+
+
+def to_fragment(*parts: Block) -> str:
+    """Write blocks as a piece of a page, as a notebook shows it.
+
+    Parameters
+    ----------
+    *parts : Block
+        What is shown, from above.
+
+    Returns
+    -------
+    str
+        HTML without a head, in the notebook's own fonts and colours.
+    """
+    return f'<div class="batchline">{"".join(map(_block_html, parts))}</div>'
 
 
 def _marked(text: str) -> str:

@@ -12,6 +12,13 @@ __all__ = ["specs"]
 _WIDTH, _HEIGHT = 330, 240
 _SCHEMA = "https://vega.github.io/schema/vega-lite/v6.4.1.json"
 
+_TICKS = {
+    "batch": [2.0**power for power in range(0, 25, 2)],
+    "cost": [part * 10.0**decade for decade in range(-4, 5) for part in (1, 3)],
+    "user": [part * 10.0**decade for decade in range(-1, 5) for part in (1, 2, 5)],
+}
+"""Round values of the logarithmic axes."""
+
 
 def specs(language: str, theme: str, batch_axis: str) -> dict[str, dict[str, Any]]:
     """Give latency over batch, cost over batch, and cost over the speed of a user.
@@ -42,7 +49,9 @@ def _axis(axis: tuple[str, str, str], *, left: bool) -> dict[str, Any]:
     field, title, kind = axis
     money = "'$' + " if field == "cost" else ""
     look: dict[str, Any] = {"title": title, "grid": left, "labelExpr": f"{money}format(datum.value, ',.3~r')"}
-    look |= {"tickCount": 5, "labelFlush": not left, "labelOverlap": "greedy"}
+    look |= {"labelFlush": not left, "labelOverlap": "greedy"} | (
+        {"values": _TICKS[field]} if kind == "log" else {"tickCount": 5}
+    )
     if left:
         look |= {"titleAngle": 0, "titleAlign": "left", "titleAnchor": "end", "titleBaseline": "bottom"}
         look |= {"titleX": -34, "titleY": -7}
@@ -71,21 +80,10 @@ def _spec(
             },
             {
                 "data": {"name": "marks"},
-                "mark": {"type": "point", "filled": True, "size": 260, "opacity": 1, "stroke": ink, "strokeWidth": 1.5},
+                "mark": {"type": "point", "filled": True, "size": 90, "opacity": 1, "stroke": ink, "strokeWidth": 1.5},
                 "encoding": {**place, "color": who},
             },
-            {
-                "data": {"name": "marks"},
-                "mark": {
-                    "type": "text",
-                    "fontSize": 12,
-                    "fontWeight": "bold",
-                    "color": ink,
-                    "baseline": "middle",
-                    "dy": 1,
-                },
-                "encoding": {**place, "text": {"field": "who", "type": "nominal"}},
-            },
+            *(_letters(place, who, ink, halo=halo) for halo in (True, False)),
         ],
         "config": {
             "background": colours["background"],
@@ -104,3 +102,13 @@ def _spec(
             "title": {"color": colours["text"], "fontSize": 15},
         },
     }
+
+
+def _letters(place: dict[str, Any], who: dict[str, Any], ink: str, *, halo: bool) -> dict[str, Any]:
+    """Give each mark its letter, each letter on a side of its own, so that marks may meet; first a rim around it."""
+    mark: dict[str, Any] = {"type": "text", "fontSize": 14, "fontWeight": "bold", "baseline": "middle"}
+    mark |= {"dx": {"expr": "datum.dx"}, "dy": {"expr": "datum.dy"}}
+    mark |= {"stroke": ink, "strokeWidth": 4, "strokeJoin": "round"} if halo else {}
+    letter = {"field": "who", "type": "nominal"}
+    colour = {} if halo else {"color": who}
+    return {"data": {"name": "marks"}, "mark": mark, "encoding": {**place, "text": letter, **colour}}

@@ -32,7 +32,7 @@ export class Comparison {
           byId("compare-plots").append(holder);
           this.figures.set(name, new Figure(holder));
         }
-        await this.figures.get(name).draw(spec, { padding: { left: 52, right: 20, top: 56, bottom: 44 }, label: say(`ui_${name}_of`) });
+        await this.figures.get(name).draw(spec, { padding: { left: 46, right: 24, top: 66, bottom: 40 }, label: say(`ui_${name}_of`) });
       }
     }
     const rows = dataset(replies);
@@ -40,7 +40,7 @@ export class Comparison {
   }
 
   table(replies) {
-    const columns = [["", "text"], ["ui_deployment", "text"], ["tile_batch", ""], ["tile_cost", ""], ["tile_time", ""], ["ui_user", ""], ["tile_rate", ""], ["tile_binds", "text"], ["", "text"]];
+    const columns = [["", "text"], ["ui_deployment", "text"], ["ui_batch", ""], ["ui_cost", ""], ["ui_step", ""], ["ui_user", ""], ["tile_rate", ""], ["tile_binds", "text"], ["", "text"]];
     const rows = state.questions.map((_, i) => [element("span", letters[i], `chip ${letters[i]}`), ...figures(replies[i]), this.actions(i)]);
     fill(byId("compared"), columns.map(([key, kind]) => [key ? say(key) : "", kind]), rows, state.questions.map((_, i) => (i === state.edited ? "edited" : "")));
   }
@@ -76,7 +76,8 @@ function dataset(replies) {
       lines.push({ who, batch, ms: points.t_step_s[k] * 1e3, cost, user: 1 / points.t_step_s[k] });
     });
     const best = curve.optimum;
-    marks.push({ who, batch: best.batch, ms: best.t_step_s * 1e3, cost: best.usd_per_mtok, user: 1 / best.t_step_s });
+    const [dx, dy] = [[-13, -12], [13, -12], [-13, 13], [13, 13]][i];
+    marks.push({ who, dx, dy, batch: best.batch, ms: best.t_step_s * 1e3, cost: best.usd_per_mtok, user: 1 / best.t_step_s });
   });
   return { lines, marks };
 }

@@ -96,7 +96,8 @@ export class Cursor {
     const share = this.shareOf(batch);
     this.figures.forEach((figure, k) => {
       this.lines[k].style.left = `${figure.across(share) * 100}%`;
-      this.lines[k].hidden = share < -0.001 || share > 1.001;
+      // At the batch to run the plots have a rule of their own.
+      this.lines[k].hidden = batch === curve.optimum.batch || share < -0.001 || share > 1.001;
     });
     const beyond = curve.capacity_batch !== null && batch > curve.capacity_batch;
     const rows = [
