@@ -395,6 +395,21 @@ def test_the_plots_are_the_librarys_to_a_quarter_of_a_pixel(client, charts):
         assert bool(band) == ("band" in columns)
 
 
+def test_specifications_are_the_librarys_whatever_was_drawn_before(client):
+    for change in ({}, {"context": 30_000, "step_limit": "45ms"}):
+        question = {**QUESTION, **change}
+        told = client.post("/api/v1/explore", json={"question": question, "charts": "specs"}).json()["charts"]
+        curve = on_whole_batches(curve_of(CurveQuestion(**question)))
+        for name in ("1.3", "2.3"):
+            library = json.loads(json.dumps(chart.plot(curve, name)))
+            key = f"p{name.replace('.', '')}"
+            assert {part: told[name][part] for part in library if part != "datasets"} == {
+                part: library[part] for part in library if part != "datasets"
+            }
+            for part in ("marks", "labels", "edges"):
+                assert told[name]["datasets"][f"{key}_{part}"] == library["datasets"][f"{key}_{part}"]
+
+
 def test_measured_points_are_drawn(client):
     measured = [{"batch": 16, "t_step_s": 0.025}]
     found = client.post("/api/v1/explore", json={"question": QUESTION, "measured": measured}).json()

@@ -158,10 +158,24 @@ def _change(one: Change, now: Curve, told: Told) -> dict[str, Any]:
     }
 
 
-def _spec(spec: dict[str, Any], name: str, shown: Mapping[str, Any]) -> dict[str, Any]:
-    """Give a specification only the points that it needs."""
-    key = f"p{name.replace('.', '')}"
-    return {**spec, "datasets": {**spec["datasets"], "hover": [], **live.rows_of(shown["columns"][key], key)}}
+_DRAWN: dict[tuple[Any, ...], dict[str, dict[str, Any]]] = {}
+"""Specifications without data, by what they depend on besides it: drawn once, as they are on the page."""
+
+
+def _specs(curve: Curve, told: Mapping[str, Any], *, theme: str, language: str, batch_axis: str) -> dict[str, Any]:
+    """Whole specifications of the six plots, with only the points that they need."""
+    key = (curve.reading, curve.usd_per_hour is None, theme, language, batch_axis)
+    if key not in _DRAWN:
+        look: dict[str, Any] = {"theme": theme, "language": language, "batch_axis": batch_axis}
+        _DRAWN[key] = {name: chart.plot(curve, name, **look) for name in _PLOTS}
+    return {name: _filled(spec, f"p{name.replace('.', '')}", told) for name, spec in _DRAWN[key].items()}
+
+
+def _filled(spec: dict[str, Any], key: str, told: Mapping[str, Any]) -> dict[str, Any]:
+    rows = live.rows_of(told["columns"][key], key)
+    datasets = {name: rows.get(name, told["datasets"].get(name, [])) for name in spec["datasets"]}
+    params = [{**param, "value": told["signals"][param["name"]]} for param in spec["params"]]
+    return {**spec, "datasets": datasets, "params": params}
 
 
 def explored(
@@ -197,7 +211,7 @@ def explored(
     look: dict[str, Any] = {"batch_axis": batch_axis, "language": language, "measured": measured}
     shown = live.told(curve, **look, names=charts != "moving")
     if charts == "specs":
-        shown = {name: _spec(chart.plot(curve, name, theme=theme, **look), name, shown) for name in _PLOTS}
+        shown = _specs(curve, shown, theme=theme, language=language, batch_axis=batch_axis)
     scalars = {key: value for key, value in first.to_dict().items() if key != "points"}
     if question.isl is not None and question.osl is not None:
         scalars["serving"] = served(curve, question.isl, question.osl)
