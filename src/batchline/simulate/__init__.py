@@ -9,7 +9,8 @@ The loop itself is `_loop`: plain Python that numba compiles when the extra `fas
 """
 
 from batchline.simulate.clock import Clock, tabulate
-from batchline.simulate.replay import ROUTERS, Pool, simulate
+from batchline.simulate.pool import Pool, pool_of, transfer_of
+from batchline.simulate.replay import ROUTERS, fitting, simulate
 from batchline.simulate.result import METRICS, Result, Series, Summary, Table
 from batchline.simulate.scheduler import Scheduler, Sglang, Static, Train, Vllm
 
@@ -27,6 +28,9 @@ __all__ = [
     "Table",
     "Train",
     "Vllm",
+    "fitting",
+    "pool_of",
     "simulate",
     "tabulate",
+    "transfer_of",
 ]

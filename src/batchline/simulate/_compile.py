@@ -34,7 +34,7 @@ def jit(function: _F) -> _F:
         return function
     numba = importlib.import_module("numba")  # a second to import, and an extra
     # The loop allocates nothing, so it needs no reference counting; that is a third of its time.
-    compiled: _F = numba.njit(cache=True, error_model="numpy", _nrt=False)(function)
+    compiled: _F = numba.njit(cache=True, nogil=True, error_model="numpy", _nrt=False)(function)
     return compiled
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -10,7 +11,7 @@ import numpy as np
 from batchline.errors import InputError, UnknownNameError
 from batchline.simulate import _compile, _records, _state
 from batchline.simulate.result import METRICS, Result, Series, Table, exact_times, summarise
-from batchline.simulate.scheduler import UNLIMITED, Scheduler, Vllm
+from batchline.simulate.scheduler import UNLIMITED
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -18,85 +19,16 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from batchline.goodput import Promise
-    from batchline.simulate.clock import Clock
+    from batchline.simulate.pool import Pool
     from batchline.workload import PrefixTree, Requests, Traffic
 
-__all__ = ["ROUTERS", "Pool", "simulate"]
+__all__ = ["ROUTERS", "fitting", "simulate"]
 
 ROUTERS = ("round_robin", "least_loaded", "prefix_aware")
 """How requests are spread: in turn; to the fewest requests; to the engine that has their beginning in its cache."""
 
 _COMPILING_PAYS = 20_000  # requests that take as long uncompiled as loading the compiled loop does
 _KEPT = 2_000_000  # requests that are kept one by one unless asked otherwise
-
-
-@dataclass(frozen=True, kw_only=True, eq=False)
-class Pool:
-    """Engines that are alike.
-
-    Parameters
-    ----------
-    clock : Clock
-        Time of their steps.
-    scheduler : Vllm, Sglang, Static or Train
-        How they schedule.
-    replicas : int
-        How many there are [-].
-    ranks : int
-        Engines of one replica: its attention-data-parallel degree [-].
-    usd_per_hour : float or None
-        Price of one replica [USD/h].
-    power_w : float or None
-        Design power of one replica [W].
-    """
-
-    clock: Clock
-    scheduler: Scheduler = field(default_factory=Vllm)
-    replicas: int = 1
-    ranks: int = 1
-    usd_per_hour: float | None = None
-    power_w: float | None = None
-
-    def __post_init__(self) -> None:
-        if self.replicas < 1 or self.ranks < 1:
-            raise InputError(f"A pool has 1 or more engines, got {self.replicas} x {self.ranks}.")
-        if self.clock.max_batch < self.scheduler.max_num_seqs:
-            raise InputError(
-                f"The clock knows batches up to {self.clock.max_batch}, the scheduler allows "
-                f"{self.scheduler.max_num_seqs}.",
-                hint="Tabulate it with max_batch=scheduler.max_num_seqs.",
-            )
-
-    def kind(self, role: str) -> _state.EngineKind:
-        """What the event loop needs to know of these engines."""
-        return _state.EngineKind(
-            clock=self.clock, rules=self.scheduler.rules(), role=role, count=self.replicas * self.ranks
-        )
-
-    def check(self, requests: Requests, first_row: int) -> None:
-        """Refuse requests that no engine of the pool could ever serve."""
-        longest = self.clock.max_tokens
-        total = requests.isl + requests.osl
-        wrong = np.flatnonzero(total > longest)
-        if len(wrong):
-            row = int(wrong[0])
-            raise InputError(
-                f"Request {first_row + row} has {int(total[row]):,} tokens, prompt and answer.",
-                f"These engines serve up to {longest:,} (max_model_len).",
-                "Leave it out (--repair), or raise max_model_len.",
-            )
-        blocks = self.scheduler.kv_blocks
-        if blocks is None:
-            return
-        size = self.scheduler.block_size
-        wrong = np.flatnonzero((total + size - 2) // size > blocks)
-        if len(wrong):
-            row = int(wrong[0])
-            raise InputError(
-                f"Request {first_row + row} needs {int(total[row]) - 1:,} tokens of KV cache.",
-                f"The cache of an engine holds {blocks * size:,}.",
-                "Take engines with more memory, or leave it out (--repair).",
-            )
 
 
 def simulate(
@@ -150,7 +82,7 @@ def simulate(
 
     Examples
     --------
-    >>> from batchline.simulate import tabulate
+    >>> from batchline.simulate import Pool, tabulate
     >>> from batchline.step import Coefficients, ideal
     >>> from batchline.workload import Fixed, Poisson, synthetic
     >>> clock = tabulate(
@@ -184,6 +116,47 @@ def simulate(
     pools = [pool] if prefill is None else [prefill, pool]
     rows = _run(state, traffic, pools, progress)
     return _result(state, pools, promises, rows if keep_requests else None, traffic)
+
+
+def fitting(traffic: Traffic, *pools: Pool) -> Traffic:
+    """Leave out requests that some pool could never serve; `Traffic.repairs` counts them.
+
+    Parameters
+    ----------
+    traffic : Traffic
+        What there is.
+    *pools : Pool
+        Those that a request passes.
+
+    Returns
+    -------
+    Traffic
+        The rest.
+
+    Examples
+    --------
+    >>> from batchline.simulate import Pool, Vllm, fitting
+    >>> from batchline.simulate.clock import Clock
+    >>> from batchline.workload import of_requests, whole
+    >>> flat = Clock(decode_s=np.full(9, 0.02), expert_s=np.zeros(9), knots=np.array([0]), kv_s=np.zeros(1),
+    ...              kv_slope_s=np.zeros(1), attention_s=np.zeros(1001))
+    >>> rest = fitting(of_requests([0, 1], [100, 2000], 10), Pool(clock=flat, scheduler=Vllm(max_num_seqs=8)))
+    >>> len(whole(rest)), rest.repairs
+    (1, {'requests too long for the engines left out': 1})
+    """
+    return replace(traffic, chunks=partial(_fitting, traffic, pools))
+
+
+def _fitting(traffic: Traffic, pools: tuple[Pool, ...]) -> Iterator[Requests]:
+    name = "requests too long for the engines left out"
+    traffic.repairs.pop(name, None)
+    for chunk in traffic.chunks():
+        good = np.logical_and.reduce([pool.fits(chunk) for pool in pools])
+        left_out = int(np.sum(~good))
+        if left_out:
+            traffic.repairs[name] = traffic.repairs.get(name, 0) + left_out
+        if good.any():
+            yield chunk.take(np.flatnonzero(good)) if left_out else chunk
 
 
 def _choose(compiled: bool | None, count: int | None) -> bool:
@@ -295,7 +268,14 @@ def _feed(state: _state.State, chunks: Iterator[Requests], leaves: _Leaves, pool
         world.last = 1
         return
     for pool in pools:
-        pool.check(chunk, start)
+        wrong = pool.unfit(chunk)
+        if wrong is not None:
+            row, problem, allowed = wrong
+            raise InputError(
+                f"Request {start + row} {problem}.",
+                allowed,
+                "Leave it out (--repair), or take engines for longer ones.",
+            )
     made = np.zeros(len(chunk), _records.STREAM)
     made["sent"] = chunk.arrival_s
     made["prompt"] = chunk.isl
@@ -334,9 +314,7 @@ def _result(
     sketches = {metric: _sketch(state, stats, number) for number, metric in enumerate(METRICS)}
     sums = stats[world.sums : world.sums + 3 * loop.METRICS].reshape(-1, 3)
     span = duration * len(engines)
-    blocks = np.concatenate(
-        [np.full(pool.replicas * pool.ranks, pool.scheduler.kv_blocks or UNLIMITED) for pool in pools]
-    )
+    blocks = np.concatenate([np.full(pool.engines, pool.scheduler.kv_blocks or UNLIMITED) for pool in pools])
     peaks = engines["used_peak"] / blocks
     limited = blocks < UNLIMITED
     busy = float(engines["busy_s"].sum())

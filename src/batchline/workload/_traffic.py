@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -156,12 +157,12 @@ def of_requests(
         if len(short):
             raise InputError(f"The {label} of request {short[0]} has {lengths[short[0]]} tokens.", "It has 1 or more.")
     requests = Requests(arrival_s=times, isl=prompts, osl=answers, prefix=prefix, tree=tree)
+    return Traffic(chunks=partial(_parts, requests), name=name or f"{len(times):,} requests", count=len(times))
 
-    def chunks() -> Iterator[Requests]:
-        for start in range(0, len(times), CHUNK):
-            yield requests.take(slice(start, start + CHUNK))
 
-    return Traffic(chunks=chunks, name=name or f"{len(times):,} requests", count=len(times))
+def _parts(requests: Requests) -> Iterator[Requests]:
+    for start in range(0, len(requests), CHUNK):
+        yield requests.take(slice(start, start + CHUNK))
 
 
 def synthetic(
@@ -212,35 +213,44 @@ def synthetic(
         raise InputError("How many requests?", hint="Give a count, or for how long they are sent.")
     if (count is not None and count < 1) or (duration_s is not None and not 0 < duration_s < np.inf):
         raise InputError("Traffic has 1 or more requests and lasts longer than 0 s.")
-    groups, tokens = shared_prefix
-
-    def chunks() -> Iterator[Requests]:
-        times, prompts, answers, prefixes = (np.random.default_rng([seed, part]) for part in range(4))
-        tree = PrefixTree() if groups else None
-        if tree is not None:
-            for group in range(groups):
-                tree.add([group], tokens, tokens)
-        left = np.inf if count is None else count
-        for arrival_s in arrivals.blocks(times, CHUNK):
-            keep = int(min(left, CHUNK))
-            if duration_s is not None:
-                keep = min(keep, int(np.searchsorted(arrival_s, duration_s, side="right")))
-            made = Requests(
-                arrival_s=arrival_s,
-                isl=isl.sample(prompts, CHUNK) + (tokens if groups else 0),
-                osl=osl.sample(answers, CHUNK),
-                prefix=prefixes.integers(0, groups, CHUNK) if groups else None,
-                tree=tree,
-            )
-            if keep:
-                yield made.take(slice(keep))
-            left -= keep
-            if keep < CHUNK or left <= 0:
-                return
-
     name = f"{type(arrivals).__name__} {arrivals.rate:g}/s"
     expected = None if duration_s is None else int(arrivals.rate * duration_s)
+    chunks = partial(_synthetic, arrivals, isl, osl, count, duration_s, seed, shared_prefix)
     return Traffic(chunks=chunks, name=name, count=count if count is not None else expected)
+
+
+def _synthetic(
+    arrivals: Arrivals,
+    isl: Lengths,
+    osl: Lengths,
+    count: int | None,
+    duration_s: float | None,
+    seed: int,
+    shared_prefix: tuple[int, int],
+) -> Iterator[Requests]:
+    groups, tokens = shared_prefix
+    times, prompts, answers, prefixes = (np.random.default_rng([seed, part]) for part in range(4))
+    tree = PrefixTree() if groups else None
+    if tree is not None:
+        for group in range(groups):
+            tree.add([group], tokens, tokens)
+    left = np.inf if count is None else count
+    for arrival_s in arrivals.blocks(times, CHUNK):
+        keep = int(min(left, CHUNK))
+        if duration_s is not None:
+            keep = min(keep, int(np.searchsorted(arrival_s, duration_s, side="right")))
+        made = Requests(
+            arrival_s=arrival_s,
+            isl=isl.sample(prompts, CHUNK) + (tokens if groups else 0),
+            osl=osl.sample(answers, CHUNK),
+            prefix=prefixes.integers(0, groups, CHUNK) if groups else None,
+            tree=tree,
+        )
+        if keep:
+            yield made.take(slice(keep))
+        left -= keep
+        if keep < CHUNK or left <= 0:
+            return
 
 
 def closed_loop(
@@ -280,16 +290,18 @@ def closed_loop(
     if concurrency < 1 or count < 1 or not 0 <= think_s < np.inf:
         raise InputError("A closed loop has 1 or more users and requests, and a thinking time of 0 or more.")
 
-    def chunks() -> Iterator[Requests]:
-        times, prompts, answers = (np.random.default_rng([seed, part]) for part in range(3))
-        for start in range(0, count, CHUNK):
-            size = min(CHUNK, count - start)
-            thinks = times.exponential(think_s, CHUNK) if think_s > 0 else np.zeros(CHUNK)
-            yield Requests(
-                arrival_s=thinks[:size], isl=isl.sample(prompts, CHUNK)[:size], osl=osl.sample(answers, CHUNK)[:size]
-            )
-
+    chunks = partial(_thinking, isl, osl, count, think_s, seed)
     return Traffic(chunks=chunks, name=f"closed loop of {concurrency:,}", count=count, concurrency=concurrency)
+
+
+def _thinking(isl: Lengths, osl: Lengths, count: int, think_s: float, seed: int) -> Iterator[Requests]:
+    times, prompts, answers = (np.random.default_rng([seed, part]) for part in range(3))
+    for start in range(0, count, CHUNK):
+        size = min(CHUNK, count - start)
+        thinks = times.exponential(think_s, CHUNK) if think_s > 0 else np.zeros(CHUNK)
+        yield Requests(
+            arrival_s=thinks[:size], isl=isl.sample(prompts, CHUNK)[:size], osl=osl.sample(answers, CHUNK)[:size]
+        )
 
 
 def whole(traffic: Traffic) -> Requests:
@@ -355,17 +367,18 @@ def rescaled(traffic: Traffic, *, rate: float = 1.0, isl: float = 1.0, osl: floa
         if not 0 < factor < np.inf:
             raise InputError(f"A {name} scaled by {factor:g} makes no sense.", "A factor is above 0.")
 
-    def chunks() -> Iterator[Requests]:
-        for chunk in traffic.chunks():
-            yield Requests(
-                arrival_s=chunk.arrival_s / rate,
-                isl=_scaled(chunk.isl, isl),
-                osl=_scaled(chunk.osl, osl),
-                prefix=chunk.prefix if isl == 1 else None,
-                tree=chunk.tree if isl == 1 else None,
-            )
+    return replace(traffic, chunks=partial(_rescaled, traffic, rate, isl, osl))
 
-    return replace(traffic, chunks=chunks)
+
+def _rescaled(traffic: Traffic, rate: float, isl: float, osl: float) -> Iterator[Requests]:
+    for chunk in traffic.chunks():
+        yield Requests(
+            arrival_s=chunk.arrival_s / rate,
+            isl=_scaled(chunk.isl, isl),
+            osl=_scaled(chunk.osl, osl),
+            prefix=chunk.prefix if isl == 1 else None,
+            tree=chunk.tree if isl == 1 else None,
+        )
 
 
 def _scaled(lengths: NDArray[np.int64], factor: float) -> NDArray[np.int64]:
@@ -401,20 +414,22 @@ def repeated(traffic: Traffic, times: int) -> Traffic:
     if times < 1:
         raise InputError(f"Traffic cannot be repeated {times} times.")
 
-    def chunks() -> Iterator[Requests]:
-        start = 0.0
-        for _ in range(times):
-            seen = 0
-            first = last = 0.0
-            for chunk in traffic.chunks():
-                if not seen:
-                    first = float(chunk.arrival_s[0])
-                seen += len(chunk)
-                last = float(chunk.arrival_s[-1])
-                yield replace(chunk, arrival_s=chunk.arrival_s + start)
-            start += last + ((last - first) / (seen - 1) if seen > 1 else 0.0)
+    count = None if traffic.count is None else traffic.count * times
+    return replace(traffic, chunks=partial(_repeated, traffic, times), count=count)
 
-    return replace(traffic, chunks=chunks, count=None if traffic.count is None else traffic.count * times)
+
+def _repeated(traffic: Traffic, times: int) -> Iterator[Requests]:
+    start = 0.0
+    for _ in range(times):
+        seen = 0
+        first = last = 0.0
+        for chunk in traffic.chunks():
+            if not seen:
+                first = float(chunk.arrival_s[0])
+            seen += len(chunk)
+            last = float(chunk.arrival_s[-1])
+            yield replace(chunk, arrival_s=chunk.arrival_s + start)
+        start += last + ((last - first) / (seen - 1) if seen > 1 else 0.0)
 
 
 def limited(traffic: Traffic, count: int) -> Traffic:
@@ -445,13 +460,14 @@ def limited(traffic: Traffic, count: int) -> Traffic:
     if count < 1:
         raise InputError(f"{count} requests are no traffic.")
 
-    def chunks() -> Iterator[Requests]:
-        left = count
-        for chunk in traffic.chunks():
-            yield chunk.take(slice(left))
-            left -= len(chunk)
-            if left <= 0:
-                return
-
     known = None if traffic.count is None else min(traffic.count, count)
-    return replace(traffic, chunks=chunks, count=known)
+    return replace(traffic, chunks=partial(_limited, traffic, count), count=known)
+
+
+def _limited(traffic: Traffic, count: int) -> Iterator[Requests]:
+    left = count
+    for chunk in traffic.chunks():
+        yield chunk.take(slice(left))
+        left -= len(chunk)
+        if left <= 0:
+            return

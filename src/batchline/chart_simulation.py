@@ -1,0 +1,218 @@
+"""A simulation as pictures: what ran, waited and filled the cache over time, and how long requests took.
+
+Vega-Lite through Altair, in the look of `batchline.chart`, whose `save` writes them as PNG, SVG or an offline page.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from batchline.errors import InputError
+from batchline.units import format_rate, format_time
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from numpy.typing import NDArray
+
+    from batchline.simulate import Result
+
+__all__ = ["over_time", "times"]
+
+_WIDTH, _HEIGHT = 520, 190
+_CELLS = 300  # more would be less than a pixel each
+
+_PANELS: tuple[tuple[str, str, tuple[tuple[str, str, str], ...]], ...] = (
+    ("requests", "requests", (("running", "running", "compute"), ("waiting", "waiting", "weights"))),
+    ("kv_use", "share of the KV cache", (("kv_use", "in use", "kv"),)),
+    (
+        "tokens",
+        "tokens/s",
+        (("prompt_tokens_per_s", "prompt tokens", "prefill"), ("output_tokens_per_s", "output tokens", "step")),
+    ),
+    ("busy", "share of the time", (("busy", "engines busy", "communication"),)),
+)
+"""Panels: name, unit, and the lines in each: column of the series, label, colour."""
+
+_LINES: tuple[tuple[str, str, str], ...] = (
+    ("ttft", "first token", "compute"),
+    ("e2e", "last token", "step"),
+)
+
+
+def over_time(
+    result: Result, *, log: Mapping[str, Sequence[float]] | None = None, theme: str = "light"
+) -> dict[str, Any]:
+    """Draw requests, KV cache, tokens and busy engines over time.
+
+    Parameters
+    ----------
+    result : Result
+        What `batchline.simulate.simulate` gave.
+    log : mapping, optional
+        What was logged in reality, drawn as dots: "time_s", and columns of `Result.series` by name.
+    theme : str
+        "light" or "dark".
+
+    Returns
+    -------
+    dict
+        Vega-Lite specification.
+
+    Raises
+    ------
+    InputError
+        The log has no time, or columns of other lengths.
+    """
+    from batchline.chart import _vega  # noqa: PLC0415  (Altair takes a third of a second)
+
+    seen = {name: np.asarray(values, dtype=float) for name, values in (log or {}).items()}
+    if seen and ("time_s" not in seen or len({len(values) for values in seen.values()}) != 1):
+        raise InputError("A log to draw has the column time_s, and all columns have its length.")
+    shown = [panel for panel in _PANELS if panel[0] != "kv_use" or result.kv_peak is not None or "kv_use" in seen]
+    datasets: dict[str, list[dict[str, Any]]] = {}
+    plots = []
+    for name, unit, lines in shown:
+        datasets[f"{name}_lines"] = _line_rows(result, lines)
+        datasets[f"{name}_dots"] = [
+            {"time_s": float(t), "value": float(v), "line": label}
+            for column, label, _ in lines
+            if column in seen
+            for t, v in zip(seen["time_s"], seen[column], strict=True)
+        ]
+        plots.append(_panel(name, unit, lines, theme, dots=bool(datasets[f"{name}_dots"])))
+    dots = ["Lines: simulated. Dots: logged."] if seen else []
+    drawn = _apart(_vega.figure(plots, 2, [result.sentence(), *dots]))
+    title = f"{result.requests:,} requests in {format_time(result.duration_s)}: {_speed(result)}"
+    return _vega.finished(drawn, datasets=datasets, signals={"figure_title": title}, theme=theme, language="en")
+
+
+def _apart(figure: dict[str, Any]) -> dict[str, Any]:
+    """Let every panel have colours and a legend of its own."""
+    own = {"color": "independent"}
+    return {**figure, "resolve": {"scale": own, "legend": own}}
+
+
+def _speed(result: Result) -> str:
+    return f"{format_rate(result.requests_per_s, 'req/s')}, {format_rate(result.output_tokens_per_s)}"
+
+
+def _line_rows(result: Result, lines: Sequence[tuple[str, str, str]]) -> list[dict[str, Any]]:
+    series = result.series
+    time = series.time_s
+    group = int(np.ceil(len(time) / _CELLS))
+    rows = []
+    for column, label, _ in lines:
+        for t, value in zip(_coarse(time, group), _coarse(getattr(series, column), group), strict=True):
+            if np.isfinite(value):
+                rows.append({"time_s": float(t), "value": float(value), "line": label})
+    return rows
+
+
+def _coarse(values: NDArray[np.float64], group: int) -> NDArray[np.float64]:
+    starts = np.arange(0, len(values), group)
+    return np.add.reduceat(values, starts) / np.diff(np.append(starts, len(values)))
+
+
+def _panel(
+    name: str, unit: str, lines: Sequence[tuple[str, str, str]], theme: str, *, dots: bool, x_title: str = "seconds"
+) -> dict[str, Any]:
+    import altair as alt  # noqa: PLC0415
+
+    from batchline.chart import _theme  # noqa: PLC0415
+
+    palette = _theme.palette(theme)
+    x = alt.X("time_s:Q", axis=alt.Axis(title=x_title, grid=False, tickCount=6), scale=alt.Scale(nice=False))
+    y = alt.Y(
+        "value:Q",
+        axis=alt.Axis(
+            title=unit,
+            titleAngle=0,
+            titleAlign="left",
+            titleAnchor="end",
+            titleBaseline="bottom",
+            titleX=-34,
+            titleY=-7,
+            format="%" if unit.startswith("share") else ",~r",
+            tickCount=5,
+        ),
+        scale=alt.Scale(zero=True, nice=True),
+    )
+    scale = alt.Scale(domain=[label for _, label, _ in lines], range=[palette[role] for _, _, role in lines])
+    legend = alt.Legend(
+        title=None,
+        orient="none",
+        legendX=_WIDTH - 10 - 72 * len(lines),
+        legendY=-24,
+        direction="horizontal",
+        labelColor=palette["text"],
+        symbolType="stroke",
+        symbolStrokeWidth=3,
+    )
+    colour = alt.Color("line:N", scale=scale, legend=legend if len(lines) > 1 else None)
+    tips = [
+        alt.Tooltip("line:N"),
+        alt.Tooltip("time_s:Q", title="second", format=",.1f"),
+        alt.Tooltip("value:Q", format=",.4~r"),
+    ]
+    line = alt.Chart(alt.NamedData(name=f"{name}_lines")).mark_line(strokeWidth=2, clip=True)
+    layers = [line.encode(x, y, colour, tooltip=tips)]
+    if dots:
+        points = alt.Chart(alt.NamedData(name=f"{name}_dots")).mark_circle(size=16, opacity=0.55, clip=True)
+        layers.insert(0, points.encode(x, y, colour))
+    found = alt.layer(*layers).properties(width=_WIDTH, height=_HEIGHT).to_dict()
+    return {key: value for key, value in found.items() if key not in ("$schema", "config", "datasets")}
+
+
+def times(result: Result, *, log: Mapping[str, Sequence[float]] | None = None, theme: str = "light") -> dict[str, Any]:
+    """Draw how many requests were through with the queue, the first and the last token after which time.
+
+    Parameters
+    ----------
+    result : Result
+        What `batchline.simulate.simulate` gave.
+    log : mapping, optional
+        Logged times by metric ("ttft", "e2e"), drawn as dots [s].
+    theme : str
+        "light" or "dark".
+
+    Returns
+    -------
+    dict
+        Vega-Lite specification.
+    """
+    from batchline.chart import _vega  # noqa: PLC0415
+
+    shares = np.concatenate([np.linspace(0.1, 99.0, 200), np.linspace(99.1, 100.0, 10)])
+    rows = [
+        {"time_s": max(result.percentile(metric, float(share)), 0.0), "value": float(share) / 100, "line": label}
+        for metric, label, _ in _LINES
+        for share in shares
+    ]
+    dots = [
+        {"time_s": float(value), "value": float(place), "line": label}
+        for metric, label, _ in _LINES
+        if log and metric in log
+        for value, place in _places(log[metric])
+    ]
+    panel = _panel("times", "share of the requests", _LINES, theme, dots=bool(dots), x_title="seconds after sending")
+    ttft, e2e = result.times["ttft"], result.times["e2e"]
+    title = f"First token {format_time(ttft.p50)} at the median, {format_time(ttft.p99)} at p99"
+    subtitle = [f"Last token {format_time(e2e.p50)} and {format_time(e2e.p99)}."]
+    drawn = _apart(_vega.figure([panel], 1, [*subtitle, *(["Lines: simulated. Dots: logged."] if dots else [])]))
+    return _vega.finished(
+        drawn,
+        datasets={"times_lines": rows, "times_dots": dots},
+        signals={"figure_title": title},
+        theme=theme,
+        language="en",
+    )
+
+
+def _places(values: Sequence[float]) -> list[tuple[float, float]]:
+    ordered = np.sort(np.asarray(values, dtype=float))
+    places = (np.arange(len(ordered)) + 0.5) / max(len(ordered), 1)
+    step = max(len(ordered) // _CELLS, 1)
+    return list(zip(ordered[::step].tolist(), places[::step].tolist(), strict=True))
