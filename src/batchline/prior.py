@@ -12,8 +12,9 @@ accelerator or engine.
 from __future__ import annotations
 
 import functools
+import re
 import tomllib
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib import resources
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
@@ -30,6 +31,10 @@ NOVELTIES = ("lengths", "deployment", "cluster", "model", "accelerator", "engine
 """What of a prediction can be new, from little to much."""
 
 _CONFIDENCES = (0.5, 0.8, 0.9)
+
+_QUANTISED = re.compile(r"-(fp8|nvfp4|mxfp4|int4|awq|gptq|fp8-static)$")
+_WIDTH = re.compile(r"fp8|fp4|int8|int4")
+_SAME_SHAPE = {"deepseek-r1": "deepseek-v3", "deepseek-v3.1": "deepseek-v3"}  # the same layers, trained anew
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +53,12 @@ class Case:
         Parallel degrees, such as "tp4 pp1 dp1 ep1".
     engine_version : str
         Version of the engine, if known.
+    client : str
+        How the client sends: "random" lengths, "fixed" lengths (which keep clients in step), "" when not known.
+    date : str
+        Day of the engine's release or of the measurement, ISO; "" for a current engine.
+    attention : str
+        "gqa", "mla", "sparse" (latents chosen by an index) or "hybrid" (states beside attention); "" goes by `is_mla`.
     """
 
     engine: str
@@ -59,11 +70,25 @@ class Case:
     is_mla: bool = False
     layout: str = ""
     engine_version: str = ""
+    client: str = ""
+    date: str = ""
+    attention: str = ""
+
+    @property
+    def base_model(self) -> str:
+        """Model without the suffix of a quantised checkpoint: formats are a level of their own."""
+        return _SAME_SHAPE.get(base := _QUANTISED.sub("", self.model), base)
+
+    @property
+    def width(self) -> str:
+        """Weight format by width and kind: "fp8" for every fp8 recipe, "fp4" for nvfp4 and mxfp4."""
+        found = _WIDTH.search(self.weights)
+        return found.group() if found else "bf16"
 
     @property
     def cluster(self) -> str:
         """Model, accelerator, engine and weight format as one name."""
-        return f"{self.model} | {self.accelerator} | {self.engine} | {self.weights}"
+        return f"{self.base_model} | {self.accelerator} | {self.engine} | {self.width}"
 
     @property
     def deployment(self) -> str:
@@ -72,12 +97,16 @@ class Case:
 
     def levels(self) -> dict[str, str]:
         """Levels that multipliers are kept for, by kind."""
+        generation = next((name for name in ("blackwell", "cdna") if self.generation.startswith(name)), self.generation)
         return {
             "engine": self.engine,
-            "generation": self.generation,
-            "weights": self.weights,
+            "generation": generation,
+            "weights": self.width,
             "engine_kv": f"{self.engine} {self.kv}",
-            "attention": "mla" if self.is_mla else "gqa",
+            "attention": self.attention or ("mla" if self.is_mla else "gqa"),
+            "client": self.client,
+            "engine_client": f"{self.engine} {self.client}",
+            "cluster": self.cluster,
         }
 
 
@@ -121,6 +150,8 @@ class Prior:
         Where all this comes from.
     points : int
         Measured points in the fit [-].
+    engine_points : mapping
+        Measured points of each engine [-].
     """
 
     centres: Mapping[str, Mapping[str, float]]
@@ -129,6 +160,7 @@ class Prior:
     intervals: Mapping[str, Mapping[str, tuple[float, ...]]]
     source: str
     points: int
+    engine_points: Mapping[str, int] = field(default_factory=dict)
 
     def coefficients(self, case: Case) -> Coefficients:
         """Coefficients of a case: centre times the multipliers of the levels that the fit has seen.
@@ -176,8 +208,12 @@ class Prior:
         'engine'
         """
         known = {(kind, name) for _, kind, name in self.levels}
-        unseen = tuple(f"{kind} {name}" for kind, name in case.levels().items() if (kind, name) not in known)
-        return Provenance(self.source, self.points, self.novelty(case), unseen)
+        levels = {
+            kind: name for kind, name in case.levels().items() if kind not in {"client", "engine_client", "cluster"}
+        }
+        unseen = tuple(f"{kind} {name}" for kind, name in levels.items() if (kind, name) not in known)
+        points = self.engine_points.get(case.engine, self.points)
+        return Provenance(self.source, points, self.novelty(case), unseen)
 
     def novelty(self, case: Case) -> str:
         """Name what of a case the fit has not seen, the gravest first.
@@ -193,7 +229,8 @@ class Prior:
             One of `NOVELTIES`; "lengths" if all but the request lengths is known.
         """
         for kind in reversed(NOVELTIES[1:]):
-            if getattr(case, kind) not in self.seen[kind]:
+            name = case.base_model if kind == "model" else getattr(case, kind)
+            if name not in self.seen[kind]:
                 return str(kind)
         return "lengths"
 
@@ -258,4 +295,5 @@ def _from_dict(data: dict[str, Any]) -> Prior:
         intervals=MappingProxyType({of: {k: tuple(v) for k, v in by.items()} for of, by in data["intervals"].items()}),
         source=data["fit"]["provenance"],
         points=data["fit"]["points"],
+        engine_points=MappingProxyType(data.get("points", {})),
     )

@@ -20,11 +20,12 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from batchline.architecture import Architecture
     from batchline.deployment import Deployment
     from batchline.prior import Prior
     from batchline.roofline import Floats
 
-__all__ = ["CONFIDENCE", "READINGS", "Prediction", "Steps", "case_of", "ideal_of", "steady", "steps"]
+__all__ = ["CONFIDENCE", "READINGS", "Prediction", "Steps", "attention_of", "case_of", "ideal_of", "steady", "steps"]
 
 READINGS = ("predict", "bound", "serial")
 """The readings of one step, by name."""
@@ -171,7 +172,7 @@ def case_of(deployment: Deployment) -> prior.Case:
     """
     d = deployment
     return prior.Case(
-        engine=d.engine,
+        engine=d.account.engine.name,
         engine_version=d.engine_version,
         model=d.architecture.name,
         accelerator=d.accelerator.name,
@@ -180,7 +181,32 @@ def case_of(deployment: Deployment) -> prior.Case:
         kv=d.kv,
         is_mla=d.architecture.is_mla,
         layout=f"tp{d.tp} pp{d.pp} dp{d.dp} ep{d.ep}",
+        attention=attention_of(d.architecture),
     )
+
+
+def attention_of(architecture: Architecture) -> str:
+    """Kind of attention, as the priors have it.
+
+    Parameters
+    ----------
+    architecture : Architecture
+        The model.
+
+    Returns
+    -------
+    str
+        "gqa", "mla", "sparse" (latents chosen by an index) or "hybrid" (states beside attention).
+
+    Examples
+    --------
+    >>> from batchline.architecture import Architecture
+    >>> attention_of(Architecture.load("deepseek-v3")), attention_of(Architecture.load("qwen3-32b"))
+    ('mla', 'gqa')
+    """
+    if architecture.is_mla:
+        return "sparse" if any(cache.read_limit for cache in architecture.caches) else "mla"
+    return "hybrid" if any(cache.state_bytes for cache in architecture.caches) else "gqa"
 
 
 def _parts(deployment: Deployment, context: Floats, batch: NDArray[np.float64]) -> tuple[Floats, Floats, Floats]:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from batchline import precision, step
+from batchline import precision, readings, step
 from batchline.deployment import Deployment, capacity_batch
 from batchline.engine import Engine
 from batchline.errors import BatchlineError, MissingFactError
@@ -498,24 +498,24 @@ def _coefficients(
     k: NDArray[np.intp],
     e: NDArray[np.intp],
 ) -> step.Coefficients:
-    """Coefficients of all deployments; they differ by generation, formats and engine only."""
-    generations = sorted({device.generation for device in devices})
-    which = np.array([generations.index(device.generation) for device in devices], dtype=np.intp)[a]
+    """Coefficients of all deployments; they differ by accelerator, formats and engine only."""
+    attention = readings.attention_of(architecture)
     names = [field.name for field in dataclasses.fields(step.Coefficients)]
-    shape = (len(generations), len(weights), len(kvs), len(engines))
+    shape = (len(devices), len(weights), len(kvs), len(engines))
     table = np.zeros((*shape, len(names)))
     for index in np.ndindex(*shape):
         case = Case(
             engine=engines[index[3]],
             model=architecture.name,
-            generation=generations[index[0]],
+            accelerator=devices[index[0]].name,
+            generation=devices[index[0]].generation,
             weights=weights[index[1]] or architecture.weight_format,
             kv=kvs[index[2]],
-            is_mla=architecture.is_mla,
+            attention=attention,
         )
         found = priors.coefficients(case)
         table[index] = [getattr(found, name) for name in names]
-    chosen = table[which, w, k, e]
+    chosen = table[a, w, k, e]
     return step.Coefficients(**{name: chosen[:, i] for i, name in enumerate(names)})
 
 

@@ -23,6 +23,7 @@ _COMMANDS = {
     "launch": ("batchline.cli.launch", "The command that starts the engine, each flag with its reason."),
     "measure": ("batchline.cli.measure", "Measure a live server, or read the result files you have."),
     "calibrate": ("batchline.cli.calibrate", "Fit the prediction to your own measurements."),
+    "validate": ("batchline.cli.validate", "Predicted against measured, on your table or the public ones."),
     "report": ("batchline.cli.report", "One page for a question: the answer and everything behind it."),
     "serve": ("batchline.cli.serve", "The page: six plots to drag, in your browser."),
     "list": ("batchline.cli.listing", "Show the catalogue: models, accelerators, prices."),

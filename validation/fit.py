@@ -1,0 +1,142 @@
+"""Fit the priors that the package ships to the public measurements, and measure how far they miss.
+
+    python -m validation.fit                 levels and clusters (seconds); intervals stay as they are
+    python -m validation.fit --held-out      also every split, the intervals from it, and docs/validation.md (minutes)
+
+Deterministic: the same measurements give the same files.
+"""
+
+from __future__ import annotations
+
+import argparse
+import tomllib
+from collections import Counter
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+from scipy import linalg
+
+from validation import hierarchy, report, splits
+from validation import rows as measured
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from validation.hierarchy import Fitted, Hierarchy
+    from validation.rows import Rows
+
+PRIORS = Path(__file__).resolve().parents[1] / "src" / "batchline" / "data" / "priors.toml"
+CONFIDENCES = (0.5, 0.8, 0.9)
+_LEAST = 0.02  # a level that moves a coefficient by less than this (in its log) is not written
+DATE = "2026-11-30"
+
+HEAD = """\
+# What engines make of the ideal times: coefficients, their levels, and how far predictions miss.
+# Written by validation/fit.py; do not edit by hand.
+#
+# coefficient = unit * (offset + centre x product of the multipliers of its levels)
+# centre: free part above the offset; spread: standard deviation of its log between clusters of the same levels.
+"""
+
+
+def _levels(fitted: Fitted, given: list[dict[str, str]]) -> list[str]:
+    sd = np.sqrt(np.diag(linalg.inv(fitted.precision)))
+    points = Counter((kind, level) for row in given for kind, level in row.items())
+    lines = []
+    for (name, kind, level), column in fitted.design.columns.items():
+        b = float(fitted.b[column])
+        if kind == "all" or abs(b) < _LEAST:
+            continue
+        lines.append(
+            f'    {{ coefficient = "{name}", kind = "{kind}", name = "{level}", multiplier = {np.exp(b):.4g}, '
+            f"spread = {sd[column]:.2g}, points = {points[kind, level]} }},"
+        )
+    return lines
+
+
+def write(fitted: Hierarchy, rows: Rows, intervals: dict[str, dict[str, list[float]]]) -> None:
+    """Write data/priors.toml."""
+    given = hierarchy.row_levels(rows)
+    first = fitted.levels
+    engines = Counter(row["engine"] for row in given)
+    lines = [
+        HEAD,
+        "[fit]",
+        f'provenance = "fitted on {len(rows):,} public served points (docs/validation.md)"',
+        f"points = {len(rows)}",
+        f"clusters = {len({row['cluster'] for row in given})}",
+        'sources = ["NVIDIA aiconfigurator silicon sample (Apache-2.0)", "InferenceMAX (Apache-2.0)", '
+        '"InferenceX context sweep on H200 (Apache-2.0)"]',
+        f'date = "{DATE}"',
+        "",
+        "[points]",
+        *(f'"{name}" = {count}' for name, count in sorted(engines.items())),
+        "",
+        "[coefficients]",
+    ]
+    for name, (offset, centre, unit, _) in hierarchy.CENTRES.items():
+        free = centre * np.exp(float(first.b[first.design.columns[name, "all", ""]]))
+        lines.append(
+            f"{name} = {{ offset = {float(offset)}, centre = {free:.4g}, unit = {float(unit)}, "
+            f"spread = {hierarchy.CLUSTER_SPREADS[name]}, points = {len(rows)} }}"
+        )
+    lines += ["", "[seen]"]
+    for kind in ("model", "accelerator", "engine", "cluster", "deployment"):
+        names = sorted(set(rows.group(kind)))
+        lines += [f"{kind} = [", *(f'    "{name}",' for name in names), "]"]
+    lines += [
+        "",
+        "# Factors around a prediction that held 50, 80 and 90% of held-out points, by what the fit had not seen.",
+    ]
+    for of, by in intervals.items():
+        lines += [
+            f"[intervals.{of}]",
+            *(f"{kind} = {[round(f, 3) for f in factors]}" for kind, factors in by.items()),
+            "",
+        ]
+    body = ["levels = [", *_levels(first, given), *_levels(fitted.clusters, given), "]", ""]
+    # A bare key must stand before the first table.
+    PRIORS.write_text("\n".join([lines[0], *body, *lines[1:]]), encoding="utf-8")
+
+
+def factors(miss: NDArray[np.float64]) -> list[float]:
+    """Factors that hold 50, 80 and 90% of absolute log errors."""
+    return [float(np.exp(np.quantile(miss, confidence))) for confidence in CONFIDENCES]
+
+
+def conformal(rows: Rows, held: dict[str, splits.Held]) -> dict[str, dict[str, list[float]]]:
+    """Interval factors by novelty: quantiles of held-out errors, never narrower for the newer."""
+    found: dict[str, dict[str, list[float]]] = {"tpot": {}, "ttft": {}}
+    for of, by in found.items():
+        last = [1.0, 1.0, 1.0]
+        for split in splits.SPLITS:
+            miss = np.abs(np.log(getattr(held[split], of) / getattr(rows, of)))
+            last = [max(a, b) for a, b in zip(last, factors(miss), strict=True)]
+            by["lengths" if split == "series" else split] = last
+    return found
+
+
+def main() -> None:
+    """Run the command line."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--held-out", action="store_true", help="every split, the intervals, docs/validation.md")
+    held_out = parser.parse_args().held_out
+    measured.shared_or_exit()
+    rows, refused = measured.load()
+    usable = measured.plausible(rows)
+    kept = rows.take(np.flatnonzero(usable))
+    fitted = hierarchy.fit(kept)
+    if held_out:
+        held = {split: splits.held_out(rows, usable, split) for split in splits.SPLITS}
+        intervals = conformal(rows, held)
+    else:
+        intervals = tomllib.loads(PRIORS.read_text(encoding="utf-8"))["intervals"]
+    write(fitted, kept, intervals)
+    print(f"{PRIORS.name}: {len(kept):,} points of {len(rows):,}")
+    if held_out:
+        report.write(rows, usable, refused, fitted, held)
+
+
+if __name__ == "__main__":
+    main()

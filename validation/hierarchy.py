@@ -1,0 +1,316 @@
+"""The hierarchical fit: log-linear levels over the coefficients of batchline.step, Gauss-Newton on log residuals.
+
+    coefficient = unit (offset + centre exp(b_global + sum of the b of its levels))
+
+Every b has a Gaussian prior of mean 0 whose spread depends on the kind of level; residuals of log TPOT and log TTFT
+count by Huber's function, rows of a cluster of n count n^-0.7, so that a cluster that was measured a thousand times
+does not drown the others. A second pass fits one more level, the cluster itself, on what the first leaves.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from scipy import linalg
+
+from batchline import step
+from batchline.step import Coefficients
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from numpy.typing import NDArray
+
+    from validation.rows import Rows
+
+    Floats = NDArray[np.float64]
+
+# Offset, centre before the fit, unit, and spread of the centre (sd of its log): physics.md, "typical centre".
+CENTRES: dict[str, tuple[float, float, float, float]] = {
+    "weight_read": (1, 0.3, 1, 0.7),
+    "expert_read": (1, 0.25, 1, 0.7),
+    "kv_read": (1, 0.4, 1, 0.7),
+    "compute": (1, 0.3, 1, 0.7),
+    "tp_latency": (0, 8, 1e-6, 0.7),
+    "tp_volume": (1, 0.9, 1, 0.5),
+    "step_overhead": (0, 0.2, 1e-3, 0.7),
+    "sequence_overhead": (0, 12, 1e-6, 0.7),
+    "layer_overhead": (0, 45, 1e-6, 0.7),
+    "moe_layer_overhead": (0, 24, 1e-6, 0.7),
+    "prefill_linear": (1, 0.6, 1, 0.7),
+    "prefill_attention": (1, 2.3, 1, 0.7),
+    "prompt_overhead": (0, 3, 1e-3, 0.7),
+    "prefill_share": (0, 1.1, 1, 0.3),
+    "ttft_constant": (0, 26, 1e-3, 0.7),
+    "ttft_steps": (0, 2.9, 1, 0.5),
+    "arrival_clumping": (0, 0.1, 1, 1.0),
+}
+NAMES = tuple(CENTRES)
+
+# Which levels a coefficient varies with, and how far (sd of the log): physics.md; "attention" parts MLA by its index.
+LEVELS: dict[str, tuple[str, ...]] = {
+    "weight_read": ("engine", "generation", "weights"),
+    "expert_read": ("engine", "weights"),
+    "kv_read": ("engine_kv", "attention"),
+    "compute": ("engine", "generation", "weights"),
+    "tp_latency": ("engine", "generation"),
+    "tp_volume": ("generation",),
+    "step_overhead": ("engine",),
+    "sequence_overhead": ("engine",),
+    "layer_overhead": ("engine", "generation", "weights", "attention"),
+    "moe_layer_overhead": ("engine", "weights"),
+    "prefill_linear": ("engine", "generation", "weights"),
+    "prefill_attention": ("engine", "attention"),
+    "prompt_overhead": ("engine",),
+    "prefill_share": ("engine", "client"),
+    "ttft_constant": ("engine", "client", "engine_client"),
+    "ttft_steps": ("engine", "engine_client"),
+    "arrival_clumping": ("client", "engine", "engine_client"),
+}
+SPREADS = {
+    "engine": 0.26,
+    "generation": 0.22,
+    "weights": 0.22,
+    "engine_kv": 0.26,
+    "attention": 0.5,
+    "client": 0.5,
+    "engine_client": 0.5,
+}
+# Between clusters of the same levels (physics.md, update: tau).
+CLUSTER_SPREADS = dict.fromkeys(NAMES, 0.5) | {
+    "layer_overhead": 0.35,
+    "ttft_constant": 0.6,
+    "arrival_clumping": 0.6,
+    "ttft_steps": 0.4,
+    "prefill_share": 0.3,
+}
+SIGMA = (0.12, 0.30)
+CLUSTER_SIGMA = (0.05, 0.25)
+HUBER = 2.0
+TTFT_WEIGHT = 3.0
+_ROW_POWER, _ROW_SCALE = 0.7, 0.1
+_HALVINGS = 24
+
+
+def coefficients(z: Floats) -> Coefficients:
+    """Coefficients of rows from the logs of their free parts, an array of (17, rows)."""
+    values = {}
+    for i, (name, (offset, centre, unit, _)) in enumerate(CENTRES.items()):
+        values[name] = unit * (offset + centre * np.exp(np.clip(z[i], -8, 4)))
+    return Coefficients(**values)
+
+
+@dataclass
+class Served:
+    """Closed-loop predictions of rows, with derivatives by the coefficients' logs."""
+
+    rows: Rows
+
+    def _at(self, batch: Floats, z: Floats) -> tuple[Floats, Floats]:
+        """TPOT and TTFT of admitted requests at a running batch: the equations of batchline.serving."""
+        r, c, ideal = self.rows, coefficients(z), self.rows.ideal
+        one = np.asarray(step.decode_step(ideal, c, batch).total)
+        prompt = np.asarray(step.prefill(ideal, c, r.isl, batch=batch).total)
+        tpot = one + c.prefill_share * np.maximum(batch / ideal.dp - 1, 0) / r.osl * prompt / ideal.pp
+        held = np.minimum(r.concurrency, r.capacity)
+        ahead = 4 * c.arrival_clumping * np.maximum(np.sqrt(held / ideal.dp) - 1, 0)
+        return tpot, c.ttft_constant + c.ttft_steps * one + prompt * (1 + ahead)
+
+    def _batch(self, z: Floats) -> Floats:
+        r = self.rows
+        held = np.minimum(r.concurrency, r.capacity)
+        low, high = np.zeros_like(held), held.copy()
+        for _ in range(_HALVINGS):
+            middle = (low + high) / 2
+            tpot, ttft = self._at(middle, z)
+            more = held * r.osl * tpot - middle * (r.osl * tpot + ttft) > 0
+            low, high = np.where(more, middle, low), np.where(more, high, middle)
+        return np.where(r.concurrency > r.capacity, r.capacity, high)
+
+    def _logs(self, batch: Floats, z: Floats) -> tuple[Floats, Floats, Floats, Floats]:
+        r = self.rows
+        tpot, ttft = self._at(batch, z)
+        wait = np.maximum(r.concurrency / r.capacity - 1, 0) * r.osl * tpot
+        return np.log(tpot), np.log(ttft + wait), tpot, ttft
+
+    def predict(self, z: Floats) -> tuple[Floats, Floats]:
+        """Log TPOT and log TTFT [log s]."""
+        log_tpot, log_ttft, _, _ = self._logs(self._batch(z), z)
+        return log_tpot, log_ttft
+
+    def with_derivatives(self, z: Floats) -> tuple[Floats, Floats, Floats, Floats]:
+        """Log TPOT, log TTFT, and their derivatives by z; the running batch moves along (implicit function)."""
+        r, e = self.rows, 1e-4
+        batch = self._batch(z)
+        held = np.minimum(r.concurrency, r.capacity)
+        full = r.concurrency > r.capacity
+
+        def excess(tpot: Floats, ttft: Floats, at: Floats) -> Floats:
+            return held * r.osl * tpot - at * (r.osl * tpot + ttft)
+
+        log_tpot, log_ttft, tpot, ttft = self._logs(batch, z)
+        here = excess(tpot, ttft, batch)
+        more = batch * (1 + e)
+        a, b, tpot_more, ttft_more = self._logs(more, z)
+        slope = (excess(tpot_more, ttft_more, more) - here) / e
+        by_batch = (a - log_tpot) / e, (b - log_ttft) / e
+        first, second = [], []
+        for k in range(len(z)):
+            moved = z.copy()
+            moved[k] = z[k] + e
+            a, b, tpot_k, ttft_k = self._logs(batch, moved)
+            follow = np.where(full, 0.0, -((excess(tpot_k, ttft_k, batch) - here) / e) / slope)
+            first.append((a - log_tpot) / e + by_batch[0] * follow)
+            second.append((b - log_ttft) / e + by_batch[1] * follow)
+        return log_tpot, log_ttft, np.array(first), np.array(second)
+
+
+class Design:
+    """Columns of the fit: one for the centre of each coefficient, one for each of its levels."""
+
+    def __init__(self, levels: list[dict[str, str]], kinds: Mapping[str, tuple[str, ...]], spreads: Any) -> None:
+        self.kinds = kinds
+        self.columns: dict[tuple[str, str, str], int] = {}
+        sd: list[float] = []
+        for name in NAMES:
+            for kind in kinds[name]:
+                for level in sorted({row[kind] for row in levels}):
+                    self.columns[name, kind, level] = len(sd)
+                    sd.append(spreads(name, kind))
+        self.sd = np.array(sd)
+
+    def groups(self, levels: list[dict[str, str]]) -> list[tuple[NDArray[np.intp], NDArray[np.intp], NDArray[np.intp]]]:
+        """Rows with the same columns: (rows, columns, coefficient of each column)."""
+        used = sorted({kind for kinds in self.kinds.values() for kind in kinds})
+        same: dict[tuple[str, ...], list[int]] = defaultdict(list)
+        for i, row in enumerate(levels):
+            same[tuple(row[kind] for kind in used)].append(i)
+        found = []
+        for members in same.values():
+            row = levels[members[0]]
+            pairs = [
+                (self.columns[name, kind, row[kind]], i)
+                for i, name in enumerate(NAMES)
+                for kind in self.kinds[name]
+                if (name, kind, row[kind]) in self.columns
+            ]
+            columns, which = zip(*pairs, strict=True) if pairs else ((), ())
+            found.append((np.array(members), np.array(columns, dtype=int), np.array(which, dtype=int)))
+        return found
+
+
+def spread_out(groups: list[Any], b: Floats, n: int) -> Floats:
+    """Logs of the free parts of n rows, (17, n)."""
+    z = np.zeros((len(NAMES), n))
+    for members, columns, which in groups:
+        one = np.zeros(len(NAMES))
+        np.add.at(one, which, b[columns])
+        z[:, members] = one[:, None]
+    return z
+
+
+@dataclass
+class Fitted:
+    """Result of one pass."""
+
+    design: Design
+    b: Floats
+    precision: Floats
+
+
+def _huber(r: Floats) -> Floats:
+    return np.where(np.abs(r) < HUBER, r * r / 2, HUBER * np.abs(r) - HUBER**2 / 2)
+
+
+def solve(
+    rows: Rows,
+    design: Design,
+    levels: list[dict[str, str]],
+    weight: Floats,
+    sigma: tuple[float, float],
+    base: Floats | float,
+) -> Fitted:
+    """Minimise the robust log residuals and the penalty of the levels."""
+    served, groups, n = Served(rows), design.groups(levels), len(rows)
+    y = np.log(rows.tpot), np.log(rows.ttft)
+    weights = weight, weight * TTFT_WEIGHT
+    b, damping = np.zeros(len(design.sd)), 1e-3
+
+    def cost(residuals: tuple[Floats, Floats], at: Floats) -> float:
+        data = sum(float((w * _huber(r)).sum()) for w, r in zip(weights, residuals, strict=True))
+        return data + 0.5 * float(((at / design.sd) ** 2).sum())
+
+    def residuals(found: tuple[Floats, ...]) -> tuple[Floats, Floats]:
+        return (y[0] - found[0]) / sigma[0], (y[1] - found[1]) / sigma[1]
+
+    normal = np.diag(1 / design.sd**2)
+    for _ in range(12):
+        found = served.with_derivatives(base + spread_out(groups, b, n))
+        r = residuals(found)
+        now = cost(r, b)
+        normal, gradient = np.diag(1 / design.sd**2), -b / design.sd**2
+        for i in range(2):
+            w = weights[i] * np.minimum(1, HUBER / np.maximum(np.abs(r[i]), 1e-9))
+            slopes = found[2 + i] / sigma[i]
+            for members, columns, which in groups:
+                part = slopes[:, members]
+                square = (part * w[members]) @ part.T
+                np.add.at(normal, np.ix_(columns, columns), square[np.ix_(which, which)])
+                np.add.at(gradient, columns, (part @ (w[members] * r[i][members]))[which])
+        while damping < 1e6:
+            factor = linalg.cho_factor(normal + damping * np.diag(1 / design.sd**2), check_finite=False)
+            step_b = np.clip(linalg.cho_solve(factor, gradient), -1, 1)
+            new = cost(residuals(served.predict(base + spread_out(groups, b + step_b, n))), b + step_b)
+            if new < now:
+                break
+            damping = max(damping * 10, 1e-2)
+        else:
+            break
+        b, damping = b + step_b, damping / 10
+        if now - new < 3e-4 * now:
+            break
+    return Fitted(design, b, normal)
+
+
+def _spread(name: str, kind: str) -> float:
+    return CENTRES[name][3] if kind == "all" else SPREADS[kind]
+
+
+def row_levels(rows: Rows) -> list[dict[str, str]]:
+    """Levels of each row, and "all" for the centre."""
+    return [{**point.case.levels(), "all": ""} for point in rows.points]
+
+
+@dataclass
+class Hierarchy:
+    """Both passes: levels, then clusters on top."""
+
+    levels: Fitted
+    clusters: Fitted
+
+    def logs(self, rows: Rows) -> Floats:
+        """Logs of the free parts of rows; a level or cluster that the fit has not seen adds nothing."""
+        given = row_levels(rows)
+        found = spread_out(self.levels.design.groups(given), self.levels.b, len(rows))
+        return found + spread_out(self.clusters.design.groups(given), self.clusters.b, len(rows))
+
+    def predict(self, rows: Rows) -> tuple[Floats, Floats]:
+        """Predicted TPOT and TTFT [s]."""
+        log_tpot, log_ttft = Served(rows).predict(self.logs(rows))
+        return np.exp(log_tpot), np.exp(log_ttft)
+
+
+def fit(rows: Rows) -> Hierarchy:
+    """Fit both passes to rows."""
+    given = row_levels(rows)
+    sizes = Counter(row["cluster"] for row in given)
+    weight = np.array([_ROW_SCALE * sizes[row["cluster"]] ** -_ROW_POWER for row in given])
+    design = Design(given, {name: ("all", *LEVELS[name]) for name in NAMES}, _spread)
+    first = solve(rows, design, given, weight, SIGMA, 0.0)
+    base = spread_out(first.design.groups(given), first.b, len(rows))
+    inside = Design(given, dict.fromkeys(NAMES, ("cluster",)), lambda name, _: CLUSTER_SPREADS[name])
+    second = solve(rows, inside, given, np.full(len(rows), _ROW_SCALE), CLUSTER_SIGMA, base)
+    return Hierarchy(first, second)
