@@ -157,7 +157,7 @@ DRAW = "performance.getEntriesByName('drawing').map((entry) => entry.duration).s
 
 
 NEW = """request = function()
-  local context = 1000 + math.random(100000000) / 1000
+  local context = 1000 + math.random(100000)
   return wrk.format("GET", "/api/v1/curve?model=llama-3.1-70b&on=4xh100&context=" .. context)
 end
 """
@@ -167,7 +167,7 @@ def api(seconds: int) -> None:
     """Requests a second with wrk: the same question, and questions that nobody asked before."""
     for workers in (1, 2):
         with served("--workers", str(workers)) as (base, _):
-            time.sleep(3)
+            time.sleep(15)  # every worker draws a chart before it is ready
             print(f"\n{workers} worker(s), load {load()}")
             same = f"{base}/api/v1/curve?model=llama-3.1-70b&on=4xh100&context=8192"
             print(wrk("one question, remembered", [same], seconds))
@@ -183,8 +183,8 @@ def wrk(name: str, words: list[str], seconds: int) -> str:
     command = ["wrk", "-t1", "-c16", f"-d{seconds}s", "--latency", *words]
     text = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     rate = re.search(r"Requests/sec:\s+([\d.]+)", text)
-    p99 = re.search(r"99%\s+(\S+)", text)
-    p50 = re.search(r"50%\s+(\S+)", text)
+    p99 = re.search(r"^\s+99%\s+(\S+)", text, re.MULTILINE)
+    p50 = re.search(r"^\s+50%\s+(\S+)", text, re.MULTILINE)
     bad = re.search(r"Non-2xx or 3xx responses: (\d+)", text)
     if rate is None or p99 is None or p50 is None:
         raise SystemExit(text)

@@ -35,7 +35,10 @@ PLOTS = ["1.1", "1.2", "1.3", "2.1", "2.2", "2.3"]
 @pytest.fixture(scope="module")
 def server():
     process = subprocess.Popen(
-        [sys.executable, "-m", "batchline", "serve", "--port", "0", "--no-log"], stderr=subprocess.PIPE, text=True, env={**os.environ}
+        [sys.executable, "-m", "batchline", "serve", "--port", "0", "--no-log"],
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ},
     )
     assert select.select([process.stderr], [], [], 60)[0]
     line = process.stderr.readline()
@@ -179,6 +182,7 @@ def test_one_cursor_moves_over_all_plots(visit):
     assert page.text("#at-numbers") == at_best
 
 
+@pytest.mark.slow
 def test_the_breakdown_adds_up_at_the_cursor(visit):
     page = visit()
     shares = [int(text.rstrip("%").split()[-1]) for text in page.page.locator("#breakdown .value").all_inner_texts()]
@@ -211,6 +215,7 @@ def test_a_model_is_found_with_the_keyboard_alone(visit):
     assert page.text("#title").startswith("deepseek-v3")
 
 
+@pytest.mark.slow
 def test_a_wrong_value_is_named_at_its_field(visit):
     page = visit()
     page.page.locator("#context-text").fill("many")
@@ -225,6 +230,7 @@ def test_a_wrong_value_is_named_at_its_field(visit):
     assert page.page.locator("[aria-invalid]").count() == 0
 
 
+@pytest.mark.slow
 def test_readings_and_formats_change_the_answer(visit):
     page = visit()
     said = {page.text("#headline")}
@@ -360,6 +366,7 @@ def test_korean(visit):
     assert page.text("#headline").startswith("Run a batch")
 
 
+@pytest.mark.slow
 def test_the_theme_follows_the_system(visit):
     page = visit(color_scheme="light")
     for scheme, paper in (("light", "rgb(255, 255, 255)"), ("dark", "rgb(20, 23, 28)")):
@@ -390,6 +397,7 @@ def test_nothing_is_wider_than_the_screen(visit, view):
             assert not overflowing, (language, width)
 
 
+@pytest.mark.slow
 def test_the_table_has_the_same_figures(visit):
     page = visit()
     page.page.locator("#table-box summary").click()
@@ -400,6 +408,7 @@ def test_the_table_has_the_same_figures(visit):
     assert page.page.locator("#sources tr").count() >= 4
 
 
+@pytest.mark.slow
 def test_downloads(visit, tmp_path):
     page = visit()
     for kind, said in (("csv", "batch,"), ("toml", 'model = "llama-3.1-70b"'), ("svg", "<svg")):
@@ -420,6 +429,7 @@ def test_a_name_is_shown_and_never_run(visit):
     assert page.page.locator("img").count() == 0
 
 
+@pytest.mark.slow
 def test_the_server_comes_back_and_the_page_goes_on(visit):
     page = visit()
     page.page.route("**/api/v1/explore", lambda route: route.abort())
@@ -435,10 +445,11 @@ def test_the_server_comes_back_and_the_page_goes_on(visit):
     ("width", "theme"),
     [
         (1440, "light"),
-        pytest.param(1440, "dark", marks=pytest.mark.slow),
-        pytest.param(380, "light", marks=pytest.mark.slow),
+        (1440, "dark"),
+        (380, "light"),
     ],
 )
+@pytest.mark.slow
 def test_axe_finds_nothing(visit, theme, width):
     axe = pytest.importorskip("axe_playwright_python", reason="axe-playwright-python is not installed")
     source = Path(axe.__file__).with_name("axe.min.js").read_text(encoding="utf-8")
@@ -460,6 +471,7 @@ def test_axe_finds_nothing(visit, theme, width):
 AXE = "axe.run({ runOnly: ['wcag2a', 'wcag2aa', 'wcag21a', 'wcag21aa', 'wcag22aa', 'best-practice'] })"
 
 
+@pytest.mark.slow
 def test_the_api_has_a_page(visit, server):
     page = visit()
     page.page.goto(f"{server}/api")

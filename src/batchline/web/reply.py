@@ -196,7 +196,7 @@ def explored(
     language, theme, batch_axis : str
         As of `batchline.chart.six_plots`.
     charts : str
-        "specs": whole specifications; "data": what changes in them; "moving": the same without the names' places.
+        "specs": whole specifications; "data": what changes in them; "outline" and "moving": the same without names.
     measured : sequence of mapping
         Points to show: `batch`, `t_step_s`.
 
@@ -209,14 +209,14 @@ def explored(
     curve = on_whole_batches(first)
     told = Told(curve, language)
     look: dict[str, Any] = {"batch_axis": batch_axis, "language": language, "measured": measured}
-    shown = live.told(curve, **look, names=charts != "moving")
-    if charts == "specs":
+    shown = live.told(curve, **look, names=charts in ("specs", "data"))
+    if charts in ("specs", "outline"):
         shown = _specs(curve, shown, theme=theme, language=language, batch_axis=batch_axis)
     scalars = {key: value for key, value in first.to_dict().items() if key != "points"}
     if question.isl is not None and question.osl is not None:
         scalars["serving"] = served(curve, question.isl, question.osl)
     changes = None
-    if charts != "moving":
+    if charts in ("specs", "data"):
         found = what_if(first, within=question.within, max_batch=question.max_batch)
         changes = [_change(one, first, told) for one in found]
     return {

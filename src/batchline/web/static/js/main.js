@@ -60,30 +60,30 @@ function change() {
   // Before an answer comes, it is not known whether it has a price; one that differs is asked for again, drawn anew.
   const same = drawn !== "" && look(question, looked()[4]) === drawn;
   byId("answer").setAttribute("aria-busy", "true");
-  newest.put({ question: structuredClone(question), charts: same ? "moving" : "specs", edited: state.edited });
+  newest.put({ question: structuredClone(question), charts: same ? "moving" : "outline", edited: state.edited });
   remember();
   clearTimeout(resting);
 }
 
 // When nothing moves any more, the names take their best places.
 let resting = 0;
-function rest(question, edited) {
+function rest(question, edited, delay) {
   clearTimeout(resting);
-  resting = setTimeout(() => { if (newest.idle) newest.put({ question, charts: "data", edited }); }, 150);
+  resting = setTimeout(() => { if (newest.idle) newest.put({ question, charts: "data", edited }); }, delay);
 }
 
 async function show({ reply, charts, edited }, { question }) {
   const priced = reply.curve.usd_per_hour !== null;
   const wanted = look(question, priced);
-  if (charts !== "specs" && wanted !== drawn) {
-    newest.put({ question, charts: "specs", edited });
+  if (charts !== "outline" && wanted !== drawn) {
+    newest.put({ question, charts: "outline", edited });
     return;
   }
   replies[edited] = reply;
   if (edited !== state.edited) return;
   form.refuse(null);
   showAnswer(reply);
-  if (charts === "specs") {
+  if (charts === "outline") {
     await Promise.all(figures.map((figure, i) => figure.draw(reply.charts[PLOTS[i]], { label: `${PLOTS[i]} ${reply.answer.headline}` })));
     drawn = wanted;
     cursor.over(figures);
@@ -98,7 +98,7 @@ async function show({ reply, charts, edited }, { question }) {
   if (byId("table-box").open) showTable(reply);
   if (byId("sources-box").open) showSources(reply);
   comparison.show(replies, compareSpecs);
-  if (charts === "moving") rest(question, edited);
+  if (charts !== "data") rest(question, edited, charts === "moving" ? 150 : 0);
   else byId("answer").setAttribute("aria-busy", String(!newest.idle));
   if (!document.body.dataset.ready) performance.mark("ready");
   document.body.dataset.ready = String(Number(document.body.dataset.ready ?? 0) + 1);
@@ -216,7 +216,7 @@ async function begin() {
   await follow(location.hash);
   dress();
   if (matchMedia("(max-width: 860px)").matches) for (const box of document.querySelectorAll(".question")) box.open = false;
-  const first = ask("api/v1/explore", explore(current(), "specs"));
+  const first = ask("api/v1/explore", explore(current(), "outline"));
   first.catch(() => {});
   const [, models, accelerators, choices] = await Promise.all([
     speak(state.language), ask("api/v1/models"), ask("api/v1/accelerators"), ask("api/v1/choices"),
@@ -258,7 +258,7 @@ async function begin() {
   listen();
   if (state.view !== "curve") go(state.view);
   try {
-    await show({ reply: await first, charts: "specs", edited: state.edited }, { question: current() });
+    await show({ reply: await first, charts: "outline", edited: state.edited }, { question: current() });
   } catch (error) {
     fail(error, { question: current(), edited: state.edited });
   }

@@ -32,7 +32,14 @@ export const has = (key) => key in words;
 function digits(value, count = 3) {
   if (value === 0 || !Number.isFinite(value)) return "0";
   const places = Math.max(0, count - 1 - Math.floor(Math.log10(Math.abs(value))));
-  return value.toLocaleString("en-US", { minimumFractionDigits: places, maximumFractionDigits: places });
+  return grouped(value.toFixed(places));
+}
+
+// Commas between thousands, as Python's format has them; the browser's own Intl is slow to start.
+function grouped(text) {
+  const [whole, part] = text.split(".");
+  const told = whole.replace(/\B(?=(\d{3})+$)/g, ",");
+  return part === undefined ? told : `${told}.${part}`;
 }
 
 function scaled(value, steps) {
@@ -40,7 +47,7 @@ function scaled(value, steps) {
   return [digits(value / scale), unit];
 }
 
-export const whole = (value) => Math.round(value).toLocaleString("en-US");
+export const whole = (value) => grouped(String(Math.round(value)));
 
 export function time(seconds) {
   const [number, unit] = scaled(seconds, [[1, "s"], [1e-3, "ms"], [1e-6, "us"]]);
