@@ -11,7 +11,7 @@ The loop itself is `_loop`: plain Python that numba compiles when the extra `fas
 from batchline.simulate.clock import Clock, tabulate
 from batchline.simulate.pool import Pool, pool_of, transfer_of
 from batchline.simulate.replay import ROUTERS, fitting, simulate
-from batchline.simulate.result import METRICS, Result, Series, Summary, Table
+from batchline.simulate.result import METRICS, Result, Series, Summary, Table, save_table
 from batchline.simulate.scheduler import Scheduler, Sglang, Static, Train, Vllm
 
 __all__ = [
@@ -30,6 +30,7 @@ __all__ = [
     "Vllm",
     "fitting",
     "pool_of",
+    "save_table",
     "simulate",
     "tabulate",
     "transfer_of",

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import csv
+import importlib
 import math
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -19,7 +22,7 @@ if TYPE_CHECKING:
 
     from batchline.goodput import Promise
 
-__all__ = ["METRICS", "Result", "Series", "Summary", "Table"]
+__all__ = ["METRICS", "Result", "Series", "Summary", "Table", "save_table"]
 
 METRICS = ("ttft", "tpot", "itl", "e2e", "wait")
 """Times of a request: to the first token, per token after it, between two tokens, to the last token; in the queue."""
@@ -397,6 +400,53 @@ class Result:
             "joules_per_token": self.joules_per_token,
             "repairs": dict(self.repairs),
         }
+
+
+def save_table(table: Table, path: str | Path) -> None:
+    """Write every request to a file.
+
+    Parameters
+    ----------
+    table : Table
+        The requests.
+    path : str or Path
+        Ends in .csv, or in .parquet if pyarrow or polars is installed.
+
+    Raises
+    ------
+    InputError
+        The name ends in something else, or nothing that writes Parquet is installed.
+    """
+    path = Path(path)
+    columns = table.columns()
+    suffix = path.suffix.casefold()
+    if suffix == ".csv":
+        with path.open("w", encoding="utf-8", newline="") as file:
+            writer = csv.writer(file, lineterminator="\n")
+            writer.writerow(columns)
+            writer.writerows(zip(*(values.tolist() for values in columns.values()), strict=True))
+    elif suffix == ".parquet":
+        _save_parquet(columns, path)
+    else:
+        raise InputError(f"{path.name!r} names no table.", "It ends in .csv or .parquet.")
+
+
+def _save_parquet(columns: dict[str, NDArray[Any]], path: Path) -> None:
+    try:
+        arrow, parquet = (importlib.import_module(name) for name in ("pyarrow", "pyarrow.parquet"))
+        parquet.write_table(arrow.table(columns), path)
+    except ImportError:
+        pass
+    else:
+        return
+    try:
+        importlib.import_module("polars").DataFrame(columns).write_parquet(path)
+    except ImportError:
+        raise InputError(
+            f"{path.name}: no library that writes Parquet is installed.",
+            "pyarrow or polars.",
+            "pip install pyarrow, or write a .csv file.",
+        ) from None
 
 
 def exact_times(table: Table | None, metric: str) -> NDArray[np.float64] | None:

@@ -102,10 +102,8 @@ def smallest_replicas(
     width = 1 if source is None else 4
     low, high = 0, 0
     while not high:
-        counts = [
-            count for count in (max(low, 1) * 2**step for step in range(low > 0, low > 0 + width)) if count <= most
-        ]
-        counts = counts or [most]
+        first = 2 * low or 1
+        counts = [first * 2**step for step in range(width) if first * 2**step <= most] or [most]
         for count, good in zip(counts, keeps(counts), strict=True):
             if good:
                 high = count
