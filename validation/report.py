@@ -191,7 +191,7 @@ def write(
         "",
         "No row is from a TPU, Gaudi, Trainium, CPU or a consumer card under a current engine, and none from Ampere: "
         "there the centre stands, with the interval of a new accelerator. Speculative decoding is not in the fit. TTFT "
-        "depends on how clients send; closed loops with lengths of one size keep clients in step, which random lengths do not.",
+        "depends on how clients send: lengths of one size keep clients of a closed loop in step, random ones do not.",
         "",
     ]
     PAGE.write_text("\n".join(out), encoding="utf-8")
