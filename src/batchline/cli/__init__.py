@@ -21,6 +21,7 @@ _COMMANDS = {
     "plan": ("batchline.cli.plan", "The cheapest deployments that keep your promises."),
     "price": ("batchline.cli.price", "A price sheet from cost, beside the market."),
     "launch": ("batchline.cli.launch", "The command that starts the engine, each flag with its reason."),
+    "simulate": ("batchline.cli.simulate", "Traffic through a continuous-batching scheduler, event by event."),
     "measure": ("batchline.cli.measure", "Measure a live server, or read the result files you have."),
     "calibrate": ("batchline.cli.calibrate", "Fit the prediction to your own measurements."),
     "validate": ("batchline.cli.validate", "Predicted against measured, on your table or the public ones."),
