@@ -43,7 +43,7 @@ def keeps(server, load, slots, promises):
     return carried and batch < slots and math.isfinite(float(shown.ttft_s)) and times
 
 
-def brute_force(question, most_replicas=12):
+def brute_force(question, most_replicas=64):
     """Cheapest price, trying each layout, format, budget, limit on the batch and number of replicas in turn."""
     arch, priors = Architecture.load(question.model), prior.load()
     best = (math.inf, None)

@@ -47,7 +47,17 @@ _NAMES: Final = tuple(field.name for field in dataclasses.fields(Coefficients))
 _AT_LEAST_ONE: Final = frozenset(
     name for name in _NAMES if getattr(Coefficients(), name) == 1.0 and name != "prefill_share"
 )
-_CASE: Final = ("engine", "engine_version", "model", "accelerator", "generation", "weights", "kv", "layout")
+_CASE: Final = (
+    "engine",
+    "engine_version",
+    "model",
+    "accelerator",
+    "generation",
+    "weights",
+    "kv",
+    "layout",
+    "attention",
+)
 
 
 @dataclass(frozen=True, kw_only=True)
