@@ -19,6 +19,7 @@ from batchline.cli import curve as curve_command
 from batchline.cli import plan as plan_command
 from batchline.cli import price as price_command
 from batchline.cli import show as show_command
+from batchline.cli import simulate as simulate_command
 from batchline.report import on_whole_batches
 from batchline.web import app, compare, downloads, files, guard, look, model, reply
 from batchline.web.guard import HEADERS, Guard, Limits
@@ -518,6 +519,55 @@ def test_a_price_sheet_is_what_the_command_line_prints(client):
     found = client.post("/api/v1/price", json=question).json()
     assert {name: found[name] for name in printed} == printed
     assert client.post("/api/v1/price", json={**question, "margin": 1}).status_code == 422
+
+
+# -- simulations ---------------------------------------------------------------------------------------------------
+
+TRAFFIC = {"model": "llama-3.1-8b", "on": "h100", "rate": 4, "isl": "1k", "osl": 200, "requests": 300}
+
+
+@pytest.mark.parametrize("language", strings.LANGUAGES)
+def test_a_simulation_is_what_the_command_line_prints(client, language):
+    question = {**TRAFFIC, "spread": 0.5, "ttft": "p95:2s", "replicas": 2}
+    answer = client.post("/api/v1/simulate", json={"question": question, "language": language})
+    assert answer.status_code == 200, answer.text
+    words = ["llama-3.1-8b", "--on", "h100", "--rate", "4/s", "--isl", "1k", "--osl", "200", "--requests", "300"]
+    words += ["--spread", "0.5", "--ttft", "p95:2s", "--replicas", "2", "--json"]
+    assert answer.json()["simulation"] == command_line(simulate_command.command, *words)
+    assert not [said for said in texts(answer.json()["answer"]) if re.search(r"[{}]|page\.", said)]
+    assert set(answer.json()["charts"]) == {"over_time", "times"}
+
+
+def test_a_trace_is_served(client):
+    rows = "".join(f"{i * 0.5},{500 + i},{100}\n" for i in range(40))
+    question = {"model": "llama-3.1-8b", "on": "h100", "trace": f"arrival_s,isl,osl\n{rows}"}
+    answer = client.post("/api/v1/simulate", json={"question": question})
+    assert answer.status_code == 200, answer.text
+    assert answer.json()["simulation"]["requests"] == 40
+    assert tempfile.gettempdir() not in answer.text
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"rate": None}, "Which traffic"),
+        ({"arrivals": "sometimes"}, "poisson"),
+        ({"isl": None}, "How long"),
+        ({"trace": "nothing"}, ""),
+        ({"trace": "a,b\n1,2\n"}, ""),
+        ({"shared_prefix": "many"}, "20:1k"),
+        ({"ttft": "soon"}, "soon"),
+        ({"requests": 10**6}, "20000"),
+        ({"on": "1xh100", "model": "llama-3.1-70b"}, "does not fit"),
+    ],
+)
+def test_a_simulation_that_cannot_run_says_why(client, change, said):
+    question = {name: value for name, value in {**TRAFFIC, **change}.items() if value is not None}
+    answer = client.post("/api/v1/simulate", json={"question": question})
+    assert answer.status_code == 422, answer.text
+    told = " ".join(answer.json()[part] for part in ("problem", "allowed", "hint"))
+    assert said in told
+    assert tempfile.gettempdir() not in told
 
 
 # -- uploads -------------------------------------------------------------------------------------------------------

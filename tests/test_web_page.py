@@ -461,7 +461,9 @@ def test_axe_finds_nothing(visit, theme, width):
     page.page.locator("#table-box summary").click()
     page.page.locator("#sources-box summary").click()
     page.page.evaluate(source)
-    for view, ready in (("Curve", "#compared"), ("Plan", "#plan-chart svg"), ("Price sheet", "#prices-table td")):
+    shown = {"Curve": "#compared", "Plan": "#plan-chart svg", "Price sheet": "#prices-table td"}
+    shown |= {"Simulation": "#simulate-times svg"}
+    for view, ready in shown.items():
         page.page.get_by_role("link", name=view).click()
         page.page.locator(ready).first.wait_for()
         found = page.page.evaluate(AXE)["violations"]
@@ -469,6 +471,19 @@ def test_axe_finds_nothing(visit, theme, width):
 
 
 AXE = "axe.run({ runOnly: ['wcag2a', 'wcag2aa', 'wcag21a', 'wcag21aa', 'wcag22aa', 'best-practice'] })"
+
+
+def test_a_simulation_of_the_curves_deployment(visit):
+    page = visit("#simulate?model=llama-3.1-8b&on=1xh100-sxm&t.rate=4&t.isl=1k&t.osl=200&t.requests=500&t.ttft=p95:2s")
+    page.page.locator("#simulate-times svg").wait_for()
+    before = page.text("#simulate-table")
+    assert "first token" in before
+    assert "ttft p95:2s: kept" in page.text("#simulate-promises")
+    page.page.locator("#simulate-rate-range").press("End")
+    page.page.wait_for_timeout(400)
+    page.page.locator("#simulate-reply[aria-busy=false]").wait_for()
+    assert page.text("#simulate-table") != before
+    assert "t.rate=100" in page.hash()
 
 
 @pytest.mark.slow

@@ -22,7 +22,7 @@ from starlette.exceptions import HTTPException
 
 from batchline import __version__, accelerator
 from batchline.errors import BatchlineError, ConfigError, InputError, MeasurementError, UnknownNameError
-from batchline.web import compare, downloads, files, look, model, planning, reply
+from batchline.web import compare, downloads, files, look, model, planning, reply, simulating
 from batchline.web.guard import Guard, Limits, problem_body, standard_error
 from batchline.web.question import CurveQuery, CurveQuestion, FitsElsewhereError, RefusedFieldError, model_of
 from batchline.web.remember import Remembered
@@ -88,6 +88,16 @@ class PlanPageQuestion(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     question: planning.PlanQuestion
+    language: Literal["en", "ko"] = "en"
+    theme: Literal["light", "dark"] = "light"
+
+
+class SimulatePageQuestion(BaseModel):
+    """A simulation as the page asks for it."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    question: simulating.SimulateQuestion
     language: Literal["en", "ko"] = "en"
     theme: Literal["light", "dark"] = "light"
 
@@ -370,6 +380,13 @@ def _serve_plans(app: FastAPI, answers: _Answers) -> None:
     async def price(asked: planning.PriceQuestion) -> Response:
         """Derive a price sheet from what tokens cost: `batchline price --json`."""
         return await answers.json("price", asked, lambda: planning.priced(asked))
+
+    @app.post("/api/v1/simulate", tags=["simulation"], response_model=model.Record, responses=_PROBLEMS)
+    async def simulate(asked: SimulatePageQuestion) -> Response:
+        """Serve traffic event by event: `batchline simulate --json`, with series and percentiles as Vega-Lite."""
+        return await answers.json(
+            "simulate", asked, lambda: simulating.simulated(asked.question, asked.language, asked.theme)
+        )
 
 
 def _look(asked: ExploreQuestion) -> dict[str, Any]:

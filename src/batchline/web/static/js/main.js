@@ -10,6 +10,7 @@ import { Files } from "./files.js";
 import { Form, searchModels } from "./form.js";
 import { PlanView } from "./plan.js";
 import { PriceView } from "./prices.js";
+import { SimulateView } from "./simulate.js";
 import { VIEWS, address, asked, current, follow, remember, state } from "./state.js";
 import { label, say, speak } from "./words.js";
 
@@ -30,6 +31,7 @@ let files;
 let comparison;
 let planView;
 let priceView;
+let simulateView;
 
 const dark = matchMedia("(prefers-color-scheme: dark)");
 const themeNow = () => (state.theme === "auto" ? (dark.matches ? "dark" : "light") : state.theme);
@@ -183,13 +185,14 @@ function view() {
   document.querySelector(".skip").href = `#${name(state.view)}`;
 }
 
-const name = (which) => ({ curve: "answer", plan: "plan-answer", prices: "prices-reply" })[which];
+const name = (which) => ({ curve: "answer", plan: "plan-answer", prices: "prices-reply", simulate: "simulate-reply" })[which];
 
 function go(which) {
   state.view = which;
   view();
   if (which === "plan") planView.enter();
   else if (which === "prices") priceView.enter();
+  else if (which === "simulate") simulateView.enter();
   else { form.show(); change(); }
   remember();
 }
@@ -245,6 +248,7 @@ async function begin() {
     },
   });
   priceView = new PriceView();
+  simulateView = new SimulateView({ theme: themeNow });
   files = new Files({
     config: (config) => form.set({ config, model: undefined }),
     measured: change,

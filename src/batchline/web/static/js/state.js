@@ -16,11 +16,12 @@ export const state = {
   at: null,
   measured: [],
   plan: { isl: "4k", osl: "1k", rate: "5", ttft: "p95:2s", tpot: "p95:40ms" },
+  simulate: { rate: "4", isl: "2k", osl: "500", spread: "0.6", replicas: "1", ttft: "p95:2s", tpot: "p95:40ms" },
   prices: { isl: "4k", osl: "1k", utilisation: "0.6", margin: "0.3", prefix_hit_rate: "0.9", fast: "2.5" },
 };
 
-export const VIEWS = ["curve", "plan", "prices"];
-const OTHERS = { plan: "p.", prices: "s." };
+export const VIEWS = ["curve", "plan", "prices", "simulate"];
+const OTHERS = { plan: "p.", prices: "s.", simulate: "t." };
 
 export const current = () => state.questions[state.edited];
 

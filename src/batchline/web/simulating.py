@@ -1,0 +1,160 @@
+"""Simulations over HTTP: the questions of `batchline simulate`, in numbers of requests that take seconds."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+from pydantic import Field
+
+from batchline.strings import text
+from batchline.units import format_rate, format_time, format_usd
+from batchline.web.planning import Load, Promised  # noqa: TC001  (pydantic reads them)
+from batchline.web.question import DeploymentQuestion, Duration, Length, deployment_of
+
+if TYPE_CHECKING:
+    from batchline.simulate import Result
+
+__all__ = ["SimulateQuestion", "simulated"]
+
+_MOST = 20_000
+_LONGEST_TRACE = 6 * 2**20
+
+
+class SimulateQuestion(DeploymentQuestion):
+    """What `batchline simulate` is asked."""
+
+    config: dict[str, Any] | None = Field(default=None, description="A parsed config.json, in place of `model`.")
+    rate: Load | None = Field(default=None, description="Requests that arrive [1/s]; a trace is scaled to it.")
+    arrivals: Annotated[str, Field(max_length=40, examples=["gamma:2"])] = Field(
+        default="poisson", description="poisson, metronome, gamma:CV, burst:SIZE or diurnal:PEAK."
+    )
+    users: Annotated[int, Field(ge=1, le=10_000)] | None = Field(
+        default=None, description="People who wait for an answer and then think, instead of a rate."
+    )
+    think_s: Duration | None = Field(default=None, description="How long they think, mean.")
+    isl: Length | None = Field(default=None, description="Tokens of a prompt, mean.")
+    osl: Length | None = Field(default=None, description="Tokens of an answer, mean.")
+    spread: Annotated[float, Field(ge=0, le=3)] = Field(default=0.0, description="Log-normal spread of both lengths.")
+    shared_prefix: Annotated[str, Field(max_length=40, examples=["20:1k"])] | None = Field(
+        default=None, description="Every prompt begins with one of N system prompts of so many tokens."
+    )
+    trace: Annotated[str, Field(max_length=_LONGEST_TRACE)] | None = Field(
+        default=None, description="Requests in place of a pattern: the text of a CSV or JSON-lines trace."
+    )
+    requests: Annotated[int, Field(ge=1, le=_MOST)] | None = Field(default=None, description="How many; else 2,000.")
+    seed: Annotated[int, Field(ge=0, le=2**31)] = Field(default=0, description="The same seed makes the same requests.")
+    max_num_seqs: Annotated[int, Field(ge=1, le=65536)] | None = Field(
+        default=None, description="Most requests that run together; the engine's default if absent."
+    )
+    max_num_batched_tokens: Annotated[int, Field(ge=1, le=2**20)] | None = Field(
+        default=None, description="Token budget of a step."
+    )
+    prefix_caching: bool = Field(default=True, description="Keep blocks findable that were freed.")
+    replicas: Annotated[int, Field(ge=1, le=64)] = Field(default=1, description="Copies of the deployment.")
+    router: Literal["round_robin", "least_loaded", "prefix_aware"] = "round_robin"
+    ttft: Promised | None = Field(default=None, description="Promise on the first token.")
+    tpot: Promised | None = Field(default=None, description="Promise on the time per output token.")
+    itl: Promised | None = Field(default=None, description="Promise on the gap between tokens.")
+    e2e: Promised | None = Field(default=None, description="Promise on the whole request.")
+
+
+def _options(asked: SimulateQuestion, trace: str | None) -> dict[str, Any]:
+    """Options as the command line has them once they are read."""
+    given = asked.model_dump(exclude=set(DeploymentQuestion.model_fields) | {"config", "requests", "trace"})
+    return given | {
+        "trace": trace,
+        "columns": None,
+        "time_unit": None,
+        "repair": True,
+        "think_s": asked.think_s or 0.0,
+        "isl": None if asked.isl is None else int(asked.isl),
+        "osl": None if asked.osl is None else int(asked.osl),
+        "lengths": None,
+        "scale_lengths": 1.0,
+        "count": asked.requests or (_MOST if trace else None),
+        "duration_s": None,
+        "scheduler": "engine",
+        "kv_blocks": None,
+        "block_size": None,
+        "period_s": 0.02,
+        "timeout_s": 1.0,
+        "prefill_replicas": None,
+        "transfer": 50e9,
+    }
+
+
+def simulated(asked: SimulateQuestion, language: str, theme: str) -> dict[str, Any]:
+    """Serve the traffic: `batchline simulate --json`, told and drawn.
+
+    Parameters
+    ----------
+    asked : SimulateQuestion
+        What was asked.
+    language, theme : str
+        "en" or "ko"; "light" or "dark".
+
+    Returns
+    -------
+    dict
+        `simulation` with the keys of the command line, `answer`, `charts` (over time, and how long requests took).
+    """
+    with tempfile.TemporaryDirectory(prefix="batchline-") as folder:
+        trace = None
+        if asked.trace is not None:
+            file = Path(folder) / ("trace.jsonl" if asked.trace.lstrip().startswith("{") else "trace.csv")
+            file.write_text(asked.trace, encoding="utf-8")
+            trace = str(file)
+        return _told(asked, _options(asked, trace), language, theme)
+
+
+def _told(asked: SimulateQuestion, options: dict[str, Any], language: str, theme: str) -> dict[str, Any]:
+    from batchline import chart_simulation, simulate  # noqa: PLC0415
+    from batchline.cli.simulate import _head, _mean_context, _promises, _Run, _traffic  # noqa: PLC0415
+
+    deployment = deployment_of(asked)
+    traffic = _traffic(options)
+    run = _Run(deployment, traffic, _mean_context(traffic), _promises(options), options)
+    pool = run.pool()
+    result = simulate.simulate(pool, run.served(pool), promises=run.promises, **run.arguments())
+    warnings = [f"{count:,} {what}." for what, count in result.repairs.items()]
+    return {
+        "simulation": {**_head(run), **result.to_dict()},
+        "answer": {
+            "title": f"{deployment.title}, {traffic.name}",
+            "headline": result.sentence(),
+            "tiles": _tiles(result, language),
+            "promises": [
+                {"name": name, "promise": str(result.promises[name]), "kept": kept}
+                for name, kept in result.keeps().items()
+            ],
+            "warnings": warnings,
+        },
+        "charts": {
+            "over_time": chart_simulation.over_time(result, theme=theme),
+            "times": chart_simulation.times(result, theme=theme),
+        },
+    }
+
+
+def _tiles(result: Result, language: str) -> list[dict[str, str]]:
+    ttft, tpot = result.times["ttft"], result.times["tpot"]
+    kv = "–" if result.kv_peak is None else f"{result.kv_peak:.0%}"
+    cost = "–" if result.usd_per_mtok is None else format_usd(result.usd_per_mtok)
+    rows = [
+        ("ttft", format_time(ttft.p50), {"p99": format_time(ttft.p99)}),
+        ("tpot", format_time(tpot.p50), {"p99": format_time(tpot.p99)}),
+        ("rate", format_rate(result.output_tokens_per_s), {"rate": f"{result.requests_per_s:,.3g}"}),
+        ("kv", kv, {"preemptions": f"{result.preemptions:,}"}),
+        ("cost", cost, {"batch": f"{result.running_batch:,.1f}"}),
+    ]
+    return [
+        {
+            "key": key,
+            "name": text(f"page.sim_tile_{key}", language),
+            "value": value,
+            "below": text(f"page.sim_below_{key}", language, **fields),
+        }
+        for key, value, fields in rows
+    ]

@@ -1,0 +1,117 @@
+// Traffic through the curve's deployment, event by event: series, percentiles, what saturates.
+
+import { Newest, Refused, ask } from "./api.js";
+import { byId, csv, element, fill, problemInto, put, saveAs, tilesInto } from "./dom.js";
+import { Fields } from "./fields.js";
+import { Figure } from "./figures.js";
+import { asked, current, remember, state } from "./state.js";
+import { say, time } from "./words.js";
+
+const RATES = [0.1, 0.2, 0.3, 0.5, 0.7, 1, 1.5, 2, 3, 4, 5, 6, 7, 8, 10, 12, 15, 20, 25, 30, 40, 50, 70, 100];
+const OF_DEPLOYMENT = ["model", "config", "on", "weights", "kv", "tp", "pp", "dp", "ep", "engine", "price"];
+const METRICS = ["ttft", "tpot", "itl", "e2e", "wait"];
+const POINTS = ["p50", "p90", "p95", "p99", "mean", "max"];
+const TEXTS = ["arrivals", "ttft", "tpot", "itl", "e2e", "shared_prefix"];
+
+export class SimulateView {
+  constructor({ theme }) {
+    this.theme = theme;
+    this.trace = null;
+    this.overTime = new Figure(byId("simulate-over-time"));
+    this.times = new Figure(byId("simulate-times"));
+    this.newest = new Newest((question, signal) => ask("api/v1/simulate", question, signal), (reply) => this.show(reply), (error) => this.fail(error));
+    const values = () => state.simulate;
+    const changed = () => this.later();
+    this.fields = new Fields(byId("simulate-fields"), "simulate", [
+      { name: "rate", label: "ui_plan_rate", kind: "slider", steps: RATES, text: String },
+      { name: "isl", label: "ui_plan_isl", kind: "text" },
+      { name: "osl", label: "ui_plan_osl", kind: "text" },
+      { name: "spread", label: "ui_sim_spread", kind: "slider", steps: [0, 0.2, 0.4, 0.6, 0.8, 1, 1.2, 1.5, 2], text: String },
+      { name: "replicas", label: "ui_sim_replicas", kind: "slider", steps: [1, 2, 3, 4, 5, 6, 8, 10, 12, 16], text: String },
+      { name: "ttft", label: "ui_plan_ttft", kind: "text" },
+      { name: "tpot", label: "ui_plan_tpot", kind: "text" },
+      { name: "arrivals", label: "ui_sim_arrivals", kind: "text" },
+    ], values, changed);
+    this.more = new Fields(byId("simulate-more"), "simulate", [
+      { name: "requests", label: "ui_sim_requests", kind: "slider", steps: [500, 1000, 2000, 3000, 5000, 10000, 20000], text: String },
+      { name: "users", label: "ui_plan_users", kind: "text" },
+      { name: "think_s", label: "ui_plan_think", kind: "text" },
+      { name: "shared_prefix", label: "ui_sim_prefix", kind: "text" },
+      { name: "max_num_seqs", label: "ui_max_batch", kind: "text" },
+      { name: "max_num_batched_tokens", label: "ui_sim_budget", kind: "text" },
+    ], values, changed);
+    byId("simulate-form").addEventListener("submit", (event) => event.preventDefault());
+    byId("simulate-csv").addEventListener("click", () => this.reply && saveAs(new Blob([this.table()]), "simulation.csv"));
+    byId("trace-file").addEventListener("change", async (event) => {
+      const [file] = event.target.files;
+      if (file) { this.trace = { name: file.name, text: await file.text() }; this.later(); }
+      event.target.value = "";
+    });
+    byId("trace-remove").addEventListener("click", () => { this.trace = null; this.later(); });
+  }
+
+  enter() {
+    this.fields.show();
+    this.more.show();
+    this.ask();
+  }
+
+  later() {
+    clearTimeout(this.timer);
+    this.timer = setTimeout(() => this.ask(), 250);
+  }
+
+  ask() {
+    const deployment = asked(current());
+    const question = Object.fromEntries(Object.entries(deployment).filter(([name]) => OF_DEPLOYMENT.includes(name)));
+    for (const [name, value] of Object.entries(state.simulate)) {
+      if (name === "rate" && state.simulate.users) continue;
+      question[name] = !TEXTS.includes(name) && /^[\d.]+$/.test(value) ? Number(value) : value;
+    }
+    if (this.trace) {
+      question.trace = this.trace.text;
+      for (const name of ["rate", "users", "think_s", "isl", "osl", "spread", "arrivals"]) delete question[name];
+    }
+    byId("trace-name").hidden = byId("trace-remove").hidden = !this.trace;
+    byId("trace-name").textContent = this.trace ? say("ui_sim_trace_given", { file: this.trace.name }) : "";
+    remember();
+    byId("simulate-reply").setAttribute("aria-busy", "true");
+    this.newest.put({ question, language: state.language, theme: this.theme() });
+  }
+
+  async show(reply) {
+    this.reply = reply;
+    const { answer, simulation, charts } = reply;
+    byId("simulate-reply").classList.remove("stale");
+    byId("simulate-problem").hidden = true;
+    this.fields.refuse(null);
+    this.more.refuse(null);
+    put(byId("simulate-of"), simulation.deployment);
+    put(byId("simulate-title"), answer.title);
+    put(byId("simulate-headline"), answer.headline);
+    byId("simulate-promises").replaceChildren(...answer.promises.map(({ name, promise, kept }) => element("li", say(kept ? "ui_sim_kept" : "ui_sim_broken", { name, promise }))));
+    byId("simulate-warnings").replaceChildren(...answer.warnings.map((text) => element("li", text)));
+    tilesInto(byId("simulate-tiles"), answer.tiles);
+    const rows = METRICS.filter((name) => simulation[`${name}_s`].max > 0);
+    fill(byId("simulate-table"), [[say("ui_sim_metric"), "text"], ...POINTS.map((name) => [name.startsWith("p") ? name : say(`ui_sim_${name}`), ""])],
+      rows.map((name) => [say(`ui_sim_${name}`), ...POINTS.map((point) => time(simulation[`${name}_s`][point]))]));
+    await this.overTime.draw(charts.over_time, { padding: null, label: answer.headline });
+    await this.times.draw(charts.times, { padding: null, label: say("ui_sim_times") });
+    byId("simulate-reply").setAttribute("aria-busy", "false");
+  }
+
+  fail(error) {
+    byId("simulate-reply").setAttribute("aria-busy", "false");
+    byId("simulate-reply").classList.add("stale");
+    const body = error instanceof Refused ? error.body : { problem: say("ui_offline"), hint: say("ui_offline_hint") };
+    problemInto(byId("simulate-problem"), body);
+    const field = String(body.field ?? "").split(".")[0];
+    this.fields.refuse(field);
+    this.more.refuse(field);
+  }
+
+  table() {
+    const rows = METRICS.map((name) => [name, ...POINTS.map((point) => this.reply.simulation[`${name}_s`][point])]);
+    return csv([["time_s", ...POINTS], ...rows]);
+  }
+}
