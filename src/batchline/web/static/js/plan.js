@@ -134,12 +134,11 @@ export class PlanView {
 
   candidates() {
     const { plan, titles, answer } = this.reply;
-    const columns = [["", "text"], [say("ui_deployment"), "text"], ...this.columns(), ["", "text"], [say("ui_plan_gives_up"), "text wrap"]];
+    const columns = [["", "text"], [say("ui_deployment"), "text wrap"], ...this.columns(), ["", "text"]];
     fill(byId("plan-candidates"), columns, plan.candidates.map((one, i) => [
-      String(i + 1), titles[i], ...this.row(one),
+      String(i + 1), [titles[i], ...(i ? [element("br"), element("small", answer.gives_up[i - 1])] : [])], ...this.row(one),
       [button(say("ui_plan_command"), () => { this.pick = i; this.candidates(); this.launch(); }, "plain", `${say("ui_plan_command")} ${i + 1}`), " ",
         button(say("ui_plan_curve"), () => this.curve(one), "plain", `${say("ui_plan_curve")} ${i + 1}`)],
-      i ? answer.gives_up[i - 1] : "",
     ]), plan.candidates.map((_, i) => (i === this.pick ? "chosen" : "")));
   }
 
