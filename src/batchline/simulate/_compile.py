@@ -30,11 +30,18 @@ def has_numba() -> bool:
 
 def jit(function: _F) -> _F:
     """Compile a function of the loop, or leave it as it is: whichever `load` is loading."""
-    if not _loading_compiled:
-        return function
+    return _compiled(function) if _loading_compiled else function
+
+
+def inlined(function: _F) -> _F:
+    """Compile a function into those that call it: its arguments, a dozen arrays, are then not passed at all."""
+    return _compiled(function, forceinline=True) if _loading_compiled else function
+
+
+def _compiled(function: _F, **options: bool) -> _F:
     numba = importlib.import_module("numba")  # a second to import, and an extra
     # The loop allocates nothing, so it needs no reference counting; that is a third of its time.
-    compiled: _F = numba.njit(cache=True, nogil=True, error_model="numpy", _nrt=False)(function)
+    compiled: _F = numba.njit(cache=True, nogil=True, error_model="numpy", _nrt=False, **options)(function)
     return compiled
 
 

@@ -25,7 +25,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any
 
-from batchline.simulate._compile import jit
+from batchline.simulate._compile import inlined, jit
 
 if TYPE_CHECKING:
     # Records and sequences of them. Their fields are in `_records`; numba and Python each bring a type of their own.
@@ -156,7 +156,7 @@ def _note(world: World, stats: Stats, metric: int, seconds: float, weight: int) 
     stats[world.sketches + metric * BUCKETS + bucket(seconds)] += weight
 
 
-@jit
+@inlined
 def _note_gaps(world: World, stats: Stats, first: float, slope: float, span: int, batch: int) -> None:
     """Note the gaps between tokens of a run of decode steps, a bucket at a time."""
     sums = world.sums + 3 * ITL
@@ -198,7 +198,7 @@ def _count(world: World, stats: Stats, time: float, column: int) -> None:
     stats[world.series + int(time / world.cell_s) * COLUMNS + column] += 1.0
 
 
-@jit
+@inlined
 def _tally(
     world: World, stats: Stats, engine: Engine, seated: int, batch: int, blocks: float, prompts: int, outputs: int
 ) -> None:
@@ -243,7 +243,7 @@ def _unlink_entry(world: World, engine: Engine, entries: Entries, place: int) ->
     world.spare_entries += 1
 
 
-@jit
+@inlined
 def _push_entry(world: World, engine: Engine, entries: Entries, kind: int, owner: int, blocks: int) -> int:
     """Put free blocks at the tail; return their entry, or NONE for no blocks."""
     if blocks <= 0:
@@ -277,7 +277,7 @@ def _reclaim(world: World, engine: Engine, entries: Entries, place: int) -> None
     _unlink_entry(world, engine, entries, place)
 
 
-@jit
+@inlined
 def _take(world: World, engine: Engine, requests: Requests, cache: Cache, count: int) -> None:
     """Take free blocks from the head; what they held is forgotten. A node goes whole, a request from its end."""
     engine.free -= count
@@ -366,7 +366,7 @@ def _register(cache: Cache, request: Request) -> None:
 # -- sequences that decode --------------------------------------------------------------------------------------------
 
 
-@jit
+@inlined
 def _push_due(engine: Engine, ledger: Ledger, key: int) -> None:
     place = engine.heaped
     engine.heaped += 1
@@ -379,7 +379,7 @@ def _push_due(engine: Engine, ledger: Ledger, key: int) -> None:
     ledger[engine.heap + place] = key
 
 
-@jit
+@inlined
 def _drop_due(engine: Engine, ledger: Ledger, place: int) -> None:
     """Take the key at a place out of the heap."""
     engine.heaped -= 1
@@ -399,7 +399,7 @@ def _drop_due(engine: Engine, ledger: Ledger, place: int) -> None:
     ledger[engine.heap + place] = key
 
 
-@jit
+@inlined
 def _schedule_due(engine: Engine, request: Request, slot: int, books: Books, clock: Clock) -> None:
     """Put the next step that concerns a sequence into the heap: its last token, or a kink of its KV time."""
     passed = engine.steps - request.joined
@@ -410,7 +410,7 @@ def _schedule_due(engine: Engine, request: Request, slot: int, books: Books, clo
     _push_due(engine, books.ledger, due * HEAP_SHIFT + slot)
 
 
-@jit
+@inlined
 def _join(engine: Engine, rules: Rules, request: Request, slot: int, books: Books, clock: Clock) -> None:
     """Let a request decode from the next step on; that step reads one token more than it has."""
     request.joined = engine.steps
@@ -421,16 +421,17 @@ def _join(engine: Engine, rules: Rules, request: Request, slot: int, books: Book
     request.piece = piece
     books.ledger[engine.pieces + 2 * piece] += 1
     books.ledger[engine.pieces + 2 * piece + 1] += context
-    books.ledger[engine.bins + (request.have - engine.steps) % rules.block_size] += 1
+    request.bin = engine.bins + (request.have + engine.phase) % rules.block_size
+    books.ledger[request.bin] += 1
     engine.decoding += 1
     engine.left += request.output - request.made
     _schedule_due(engine, request, slot, books, clock)
 
 
-@jit
-def _leave(engine: Engine, rules: Rules, request: Request, ledger: Ledger) -> None:
+@inlined
+def _leave(engine: Engine, request: Request, ledger: Ledger) -> None:
     passed = engine.steps - request.joined
-    ledger[engine.bins + (request.have - request.joined) % rules.block_size] -= 1
+    ledger[request.bin] -= 1
     request.have += passed
     request.made += passed
     request.joined = engine.steps
@@ -453,12 +454,21 @@ def _pass_kink(engine: Engine, request: Request, slot: int, books: Books, clock:
 
 
 @jit
-def _blocks_needed(engine: Engine, rules: Rules, ledger: Ledger, skip: int, span: int) -> int:
-    """Blocks that decoding needs in `span` steps, the first `skip` steps from now left out."""
+def _blocks_due(engine: Engine, ledger: Ledger) -> int:
+    """Blocks that the next decode step needs."""
+    return int(ledger[engine.bins + engine.phase])
+
+
+@jit
+def _blocks_later(engine: Engine, rules: Rules, ledger: Ledger, span: int) -> int:
+    """Blocks that `span` decode steps need after the first of them."""
     size = rules.block_size
-    needed: int = (span // size) * engine.decoding
-    for step in range(span % size):
-        needed += ledger[engine.bins + (-(engine.steps + skip + step)) % size]
+    rounds = (span - 1) // size
+    needed: int = rounds * engine.decoding
+    place = engine.phase
+    for _ in range(span - 1 - rounds * size):
+        place = place - 1 if place > 0 else size - 1
+        needed += ledger[engine.bins + place]
     return needed
 
 
@@ -467,13 +477,15 @@ def _steps_that_fit(engine: Engine, rules: Rules, ledger: Ledger, span: int) -> 
     """How many of `span` steps the free blocks last for, when those of the first are taken already."""
     size = rules.block_size
     free = engine.free
-    if free >= ((span - 1) // size + 1) * engine.decoding:
+    if free * size >= (span + size) * engine.decoding:
         return span
     rounds = free // engine.decoding
     free -= rounds * engine.decoding
     steps: int = 1 + rounds * size
+    place = engine.phase
     while steps < span:
-        free -= ledger[engine.bins + (-(engine.steps + steps)) % size]
+        place = place - 1 if place > 0 else size - 1
+        free -= ledger[engine.bins + place]
         if free < 0:
             return steps
         steps += 1
@@ -660,14 +672,14 @@ def _own_blocks(rules: Rules, tree: Tree, request: Request) -> int:
     return int((request.have + rules.block_size - 1) // rules.block_size - _blocks_to(tree, request.held))
 
 
-@jit
+@inlined
 def _give_back(world: World, engine: Engine, rules: Rules, cache: Cache, request: Request) -> None:
     """Free the blocks of a request that needs them no more."""
     _push_entry(world, engine, cache.entries, ANONYMOUS, NONE, _own_blocks(rules, cache.tree, request))
     _release(world, engine, cache, request.held)
 
 
-@jit
+@inlined
 def _finish(world: World, engine: Engine, request: Request, stats: Stats, doors: Doors) -> None:
     """Note a request whose last token was made, and let its user send another."""
     now = engine.now
@@ -737,7 +749,7 @@ def _release_late(world: World, engine: Engine, rules: Rules, requests: Requests
     engine.late = 0
 
 
-@jit
+@inlined
 def _dismiss(world: World, engine: Engine, rules: Rules, requests: Requests, cache: Cache, slot: int) -> None:
     """Take a finished request out of the engine; a scheduler that runs ahead learns of it a step later."""
     _unseat(engine, requests, slot)
@@ -768,7 +780,7 @@ def _preempt(
             if books.ledger[engine.heap + place] % HEAP_SHIFT == slot:
                 _drop_due(engine, books.ledger, place)
                 break
-        _leave(engine, rules, request, books.ledger)
+        _leave(engine, request, books.ledger)
         request.paused = engine.now - engine.stall_s
     own = _own_blocks(rules, cache.tree, request)
     if not rules.caching:
@@ -791,13 +803,13 @@ def _preempt(
 # -- planning a step --------------------------------------------------------------------------------------------------
 
 
-@jit
+@inlined
 def _found(rules: Rules, requests: Requests, cache: Cache, slot: int) -> tuple[int, int, int]:
     """What the cache still has of a request: deepest node, blocks of its own, tokens that need no computing."""
     request = requests[slot]
     if request.moved:
         return NONE, 0, request.have
-    if not rules.caching:
+    if not rules.caching or (request.leaf == NONE and request.entry == NONE):
         return NONE, 0, 0
     node = _deepest(cache, request.engine, request.leaf)
     blocks = _blocks_to(cache.tree, node)
@@ -817,7 +829,7 @@ def _found(rules: Rules, requests: Requests, cache: Cache, slot: int) -> tuple[i
     return node, own, tokens
 
 
-@jit
+@inlined
 def _admit(
     world: World,
     engine: Engine,
@@ -861,7 +873,7 @@ def _admit(
     return slot
 
 
-@jit
+@inlined
 def _plan_decodes(engine: Engine, rules: Rules, books: Books, clock: Clock, limit: int) -> None:
     """Plan as many decode steps as the batch stays what it is, `limit` at most."""
     first, slope = _decode_time(engine, books, clock)
@@ -881,7 +893,7 @@ def _plan_decodes(engine: Engine, rules: Rules, books: Books, clock: Clock, limi
     engine.end = _end_after(engine, rules, engine.span)
 
 
-@jit
+@inlined
 def _plan_mixed(engine: Engine, rules: Rules, requests: Requests, books: Books, clock: Clock, decodes: bool) -> None:
     """Plan one step with the prompt chunks of the requests from `fresh` on, and the decoding sequences if they ride."""
     tokens = 0
@@ -924,7 +936,7 @@ def _needed_blocks(rules: Rules, tree: Tree, node: int, own: int, tokens: int) -
     return int(max((tokens + rules.block_size - 1) // rules.block_size - _blocks_to(tree, node) - own, 0))
 
 
-@jit
+@inlined
 def _plan_vllm(
     world: World,
     engine: Engine,
@@ -937,11 +949,11 @@ def _plan_vllm(
 ) -> bool:
     """Plan as vLLM does: running sequences first, then waiting ones, prompts in chunks. False: preempted, plan anew."""
     preempted = False
-    needed = _blocks_needed(engine, rules, books.ledger, 0, 1)
+    needed = _blocks_due(engine, books.ledger)
     while needed > engine.free:
         _preempt(world, engine, rules, requests, cache, books, engine.tail)
         preempted = True
-        needed = _blocks_needed(engine, rules, books.ledger, 0, 1)
+        needed = _blocks_due(engine, books.ledger)
     _take(world, engine, requests, cache, needed)
     room = rules.budget - engine.decoding
     engine.fresh = NONE
@@ -983,7 +995,7 @@ def _plan_vllm(
         target = tokens + 1 if request.moved else tokens + chunk
         blocks = _needed_blocks(rules, cache.tree, node, own, target)
         whole = blocks
-        if rules.reserve and not request.moved:
+        if rules.reserve and chunk < request.prompt + request.made - tokens and not request.moved:
             whole = _needed_blocks(rules, cache.tree, node, own, request.prompt + request.made)
         unheld = _unheld_blocks(cache, engine.index, node) + own
         if whole + unheld > engine.free:
@@ -1017,7 +1029,7 @@ def _plan_vllm(
 @jit
 def _retract(world: World, engine: Engine, rules: Rules, requests: Requests, cache: Cache, books: Books) -> None:
     """Send sequences back until the next decode step fits, least output and longest prompt first (SGLang)."""
-    while _blocks_needed(engine, rules, books.ledger, 0, 1) > engine.free:
+    while _blocks_due(engine, books.ledger) > engine.free:
         least = NONE
         slot = engine.head
         while slot != NONE:
@@ -1050,7 +1062,7 @@ def _tokens_free(engine: Engine, rules: Rules, steps: int) -> float:
     return float(engine.free * rules.block_size - used - ratio * (engine.left - used))
 
 
-@jit
+@inlined
 def _plan_sglang(
     world: World,
     engine: Engine,
@@ -1126,12 +1138,12 @@ def _plan_sglang(
         engine.kind = IDLE
         engine.end = math.inf
         return True
-    retracted = _blocks_needed(engine, rules, books.ledger, 0, 1) > engine.free
+    retracted = _blocks_due(engine, books.ledger) > engine.free
     if retracted:
         _retract(world, engine, rules, requests, cache, books)
         if engine.decoding == 0:
             return False
-    _take(world, engine, requests, cache, _blocks_needed(engine, rules, books.ledger, 0, 1))
+    _take(world, engine, requests, cache, _blocks_due(engine, books.ledger))
     limit = HEAP_SHIFT
     if engine.queued > 0 and (retracted or engine.late > 0 or requests[engine.queue_head].ready > visible):
         limit = 1
@@ -1155,7 +1167,7 @@ def _steps_to_room(engine: Engine, rules: Rules, needed: float) -> int:
     return steps if steps <= melting else HEAP_SHIFT
 
 
-@jit
+@inlined
 def _plan_static(
     world: World, engine: Engine, rules: Rules, clock: Clock, requests: Requests, cache: Cache, books: Books
 ) -> None:
@@ -1188,7 +1200,7 @@ def _plan_static(
     _plan_mixed(engine, rules, requests, books, clock, False)
 
 
-@jit
+@inlined
 def _plan(
     world: World, engine: Engine, rules: Rules, clock: Clock, requests: Requests, cache: Cache, books: Books
 ) -> None:
@@ -1213,7 +1225,7 @@ def _plan(
 # -- a step is done ---------------------------------------------------------------------------------------------------
 
 
-@jit
+@inlined
 def _first_tokens(
     world: World,
     engine: Engine,
@@ -1262,7 +1274,7 @@ def _clear_batch(world: World, engine: Engine, rules: Rules, requests: Requests,
     while slot != NONE:
         request = requests[slot]
         following = request.next
-        _leave(engine, rules, request, ledger)
+        _leave(engine, request, ledger)
         request.have = request.prompt + request.output - 1
         _unseat(engine, requests, slot)
         _give_back(world, engine, rules, cache, request)
@@ -1272,7 +1284,7 @@ def _clear_batch(world: World, engine: Engine, rules: Rules, requests: Requests,
     engine.heaped = 0
 
 
-@jit
+@inlined
 def _complete(
     world: World,
     engine: Engine,
@@ -1291,7 +1303,7 @@ def _complete(
     engine.used_peak = max(engine.used_peak, used)
     if span > 1 and rules.policy != STATIC:
         _release_late(world, engine, rules, requests, cache)
-        _take(world, engine, requests, cache, _blocks_needed(engine, rules, books.ledger, 1, span - 1))
+        _take(world, engine, requests, cache, _blocks_later(engine, rules, books.ledger, span))
     used_after = rules.blocks - engine.free
     engine.used_peak = max(engine.used_peak, used_after)
     seated = engine.seated
@@ -1307,6 +1319,7 @@ def _complete(
             place = engine.pieces + 2 * piece
             books.ledger[place + 1] += books.ledger[place] * span
         engine.steps += span
+        engine.phase = (engine.phase - span) % rules.block_size
         engine.left -= batch * span
         if engine.melts:
             engine.ratio = max(engine.ratio - rules.ratio_decay * span, rules.least_ratio)
@@ -1340,7 +1353,7 @@ def _complete(
             if request.made < request.output:
                 _finish(world, engine, request, books.stats, doors)
         else:
-            _leave(engine, rules, request, books.ledger)
+            _leave(engine, request, books.ledger)
             _finish(world, engine, request, books.stats, doors)
             _dismiss(world, engine, rules, requests, cache, slot)
     if rules.policy == STATIC and engine.heaped == 0:
@@ -1360,7 +1373,7 @@ def _least_loaded(engines: Engines, first: int, last: int) -> int:
     return best
 
 
-@jit
+@inlined
 def _route(world: World, engines: Engines, cache: Cache, leaf: int) -> int:
     """Choose the engine for a request."""
     front = world.front
@@ -1386,7 +1399,7 @@ def _route(world: World, engines: Engines, cache: Cache, leaf: int) -> int:
     return best if best != NONE and 2 * most >= cache.tree[leaf].blocks else shortest
 
 
-@jit
+@inlined
 def _wake(engine: Engine, rules: Rules, time: float) -> None:
     """Tell an engine that something came: at once when it is idle, else at the next boundary that can use it."""
     if engine.kind == IDLE:
@@ -1408,7 +1421,7 @@ def _wake(engine: Engine, rules: Rules, time: float) -> None:
             engine.end = _end_after(engine, rules, span)
 
 
-@jit
+@inlined
 def _arrive(
     world: World,
     engines: Engines,
@@ -1581,6 +1594,8 @@ def run(
             _plan(world, engine, rules, clock, requests, cache, books)
         else:
             _complete(world, engine, rules, clock, requests, cache, books, doors)
+            if time > engine.now and (world.pending == 0 or doors.pending[0].time > engine.now):
+                _plan(world, engine, rules, clock, requests, cache, books)
 
 
 @jit

@@ -126,6 +126,7 @@ ENGINE = np.dtype(
         ("lru_head", "i8"),
         ("lru_tail", "i8"),
         ("heaped", "i8"),
+        ("phase", "i8"),  # which of the bins needs blocks in the next step
         ("bins", "i8"),  # where these begin in the ledger
         ("pieces", "i8"),
         ("heap", "i8"),
@@ -157,6 +158,7 @@ REQUEST = np.dtype(
         ("chunk", "i8"),  # tokens computed in this step
         ("todo", "i8"),  # tokens to compute after it
         ("joined", "i8"),  # steps of the engine when it joined
+        ("bin", "i8"),  # by when it needs a block
         ("piece", "i8"),  # of the KV time
         ("leaf", "i8"),  # of the prefix tree
         ("held", "i8"),  # deepest node that it holds
