@@ -126,22 +126,28 @@ def curve_reply(question: CurveQuery) -> dict[str, Any]:
 
 
 def _columns(curve: Curve) -> dict[str, Any]:
-    columns: dict[str, Any] = {
-        "batch": [int(batch) for batch in curve.batch],
-        "t_step_s": live.six_digits(curve.t_step),
-        "t_compute_s": live.six_digits(curve.t_compute),
-        "t_weights_s": live.six_digits(curve.t_weights),
-        "t_kv_s": live.six_digits(curve.t_kv),
-        "output_tokens_per_s": live.six_digits(curve.batch / curve.t_step),
-        "usd_per_mtok": None if curve.usd_per_mtok is None else live.six_digits(curve.usd_per_mtok),
-        "mfu": live.six_digits(curve.mfu),
-        "mbu": live.six_digits(curve.mbu),
-        "bound_by": curve.bound_by,
-        "terms": {name: live.six_digits(part) for name, part in terms(curve).items()},
+    taken = terms(curve)
+    numbers = {
+        "t_step_s": curve.t_step,
+        "t_compute_s": curve.t_compute,
+        "t_weights_s": curve.t_weights,
+        "t_kv_s": curve.t_kv,
+        "output_tokens_per_s": curve.batch / curve.t_step,
+        "mfu": curve.mfu,
+        "mbu": curve.mbu,
     }
+    if curve.usd_per_mtok is not None:
+        numbers["usd_per_mtok"] = curve.usd_per_mtok
     if curve.prediction is not None:
-        columns |= {"low_s": live.six_digits(curve.prediction.low), "high_s": live.six_digits(curve.prediction.high)}
-    return columns
+        numbers |= {"low_s": curve.prediction.low, "high_s": curve.prediction.high}
+    rounded = live.six_digits(*numbers.values(), *taken.values())
+    return {
+        "batch": [int(batch) for batch in curve.batch],
+        "usd_per_mtok": None,
+        **dict(zip(numbers, rounded, strict=False)),
+        "bound_by": curve.bound_by,
+        "terms": dict(zip(taken, rounded[len(numbers) :], strict=True)),
+    }
 
 
 def _change(one: Change, now: Curve, told: Told) -> dict[str, Any]:
