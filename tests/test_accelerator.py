@@ -5,7 +5,6 @@ import datetime as dt
 import pickle
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -485,17 +484,6 @@ def test_entries_are_shared_frozen_hashable_and_travel_to_other_processes():
     assert pickle.loads(pickle.dumps(entry)) == entry  # noqa: S301 - our own bytes
     with pytest.raises(AttributeError):
         entry.memory = 1
-
-
-def test_the_catalogue_loads_within_ten_milliseconds():
-    best = 1.0
-    for _ in range(5):
-        accelerator._by_name.cache_clear()
-        accelerator._index.cache_clear()
-        start = time.perf_counter()
-        Accelerator.load("h100")
-        best = min(best, time.perf_counter() - start)
-    assert best < 0.010
 
 
 def test_nothing_heavy_is_imported():
