@@ -90,3 +90,15 @@ def test_the_optimum_of_predict_is_the_cheapest_that_fits():
     said = c.to_dict()
     assert said["points"][0]["predict"]["low_s"] < said["points"][0]["predict"]["t_step_s"]
     assert said["provenance"]["points"] > 0
+
+
+def test_an_unknown_client_is_no_way_of_sending():
+    """The centre stands for it; a level named "" once gave every prediction the ways of one collection."""
+    priors = prior.load()
+    assert all(name.strip() == name != "" for _, _, name in priors.levels)
+    shares = {
+        client: priors.coefficients(prior.Case(engine="vllm", client=client)).prefill_share
+        for client in ("", "random", "fixed", "sweep")
+    }
+    assert shares[""] < 2 < shares["sweep"]
+    assert min(shares.values()) < shares[""] < max(shares.values())

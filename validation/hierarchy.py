@@ -177,7 +177,7 @@ class Design:
         sd: list[float] = []
         for name in NAMES:
             for kind in kinds[name]:
-                for level in sorted({row[kind] for row in levels}):
+                for level in sorted({row[kind] for row in levels if kind in row}):
                     self.columns[name, kind, level] = len(sd)
                     sd.append(spreads(name, kind))
         self.sd = np.array(sd)
@@ -187,15 +187,15 @@ class Design:
         used = sorted({kind for kinds in self.kinds.values() for kind in kinds})
         same: dict[tuple[str, ...], list[int]] = defaultdict(list)
         for i, row in enumerate(levels):
-            same[tuple(row[kind] for kind in used)].append(i)
+            same[tuple(row.get(kind, "") for kind in used)].append(i)
         found = []
         for members in same.values():
             row = levels[members[0]]
             pairs = [
-                (self.columns[name, kind, row[kind]], i)
+                (self.columns[name, kind, row.get(kind, "")], i)
                 for i, name in enumerate(NAMES)
                 for kind in self.kinds[name]
-                if (name, kind, row[kind]) in self.columns
+                if (name, kind, row.get(kind, "")) in self.columns
             ]
             columns, which = zip(*pairs, strict=True) if pairs else ((), ())
             found.append((np.array(members), np.array(columns, dtype=int), np.array(which, dtype=int)))

@@ -98,16 +98,17 @@ class Case:
     def levels(self) -> dict[str, str]:
         """Levels that multipliers are kept for, by kind."""
         generation = next((name for name in ("blackwell", "cdna") if self.generation.startswith(name)), self.generation)
-        return {
+        found = {
             "engine": self.engine,
             "generation": generation,
             "weights": self.width,
             "engine_kv": f"{self.engine} {self.kv}",
             "attention": self.attention or ("mla" if self.is_mla else "gqa"),
-            "client": self.client,
-            "engine_client": f"{self.engine} {self.client}",
             "cluster": self.cluster,
         }
+        if self.client:  # how an unknown client sends is not a way of sending: the centre stands for it
+            found |= {"client": self.client, "engine_client": f"{self.engine} {self.client}"}
+        return found
 
 
 @dataclass(frozen=True, slots=True)

@@ -57,7 +57,7 @@ class Point:
     concurrency : float
         Requests in flight at the client; sequences of a batch in a static regime [request].
     client : str
-        How the client sends: "random" lengths, "fixed" lengths (which keep clients in step), or "" when not known.
+        How the client sends: "random" or "fixed" lengths (which keep clients in step), "sweep", or "" when not known.
     regime : str
         "serving_conc", "decode_static", "static_e2e", ...
     tpot_s, ttft_s : float or None
@@ -238,6 +238,15 @@ def _key(row: Mapping[str, str]) -> str:
     return found.group(1) if found else ""
 
 
+def _client(source: str) -> str:
+    """How the client of a public collection sends; "" where that is not known."""
+    if any(word in source for word in ("InferenceX DB", "InferenceMAX")):
+        return "random"
+    if "gap-analysis" in source:
+        return "fixed"
+    return "sweep" if "token_position_decode_slo" in source else ""
+
+
 def read(path: Path | str) -> list[Point | tuple[int, str]]:
     """Read a table of measured points.
 
@@ -329,7 +338,7 @@ def point_of(row: Mapping[str, str], line: int = 0) -> Point:
         isl=isl,
         osl=osl,
         concurrency=_needed(row, "batch_or_concurrency"),
-        client="random" if inferencex else "fixed" if "gap-analysis" in (row.get("source") or "") else "",
+        client=_client(row.get("source") or ""),
         regime=row.get("regime") or "serving_conc",
         tpot_s=_seconds(row, "decode_step_ms"),
         ttft_s=_seconds(row, "ttft_ms"),
