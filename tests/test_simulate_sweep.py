@@ -94,9 +94,16 @@ def test_errors_come_through():
         list(sweep([bad], lambda: executor))
 
 
-def test_no_cluster_is_said():
+def test_no_address_is_said():
+    with pytest.raises(InputError, match="no address"), cluster("not an address"):
+        pass
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")
+def test_no_scheduler_is_said():
     pytest.importorskip("distributed")
-    with pytest.raises(ConfigError, match="No Dask scheduler"), cluster("not an address"):
+    with pytest.raises(ConfigError, match="No Dask scheduler"), cluster("tcp://127.0.0.1:9"):
         pass
 
 
@@ -249,3 +256,26 @@ def test_a_log_needs_its_time(busy):
         chart_simulation.over_time(busy, log={"running": [1, 2]})
     with pytest.raises(InputError, match="time_s"):
         chart_simulation.over_time(busy, log={"time_s": [1], "running": [1, 2]})
+
+
+# -- a plan, simulated ------------------------------------------------------------------------------------------------
+
+
+def test_candidates_of_a_plan_are_simulated():
+    from batchline import planner
+    from batchline.simulate.refine import refine
+
+    asked = {"isl": 1000, "osl": 200, "ttft": "p95:2s", "tpot": "p95:40ms"}
+    answer = planner.plan("llama-3.1-8b", rate=3.0, accelerators=("h100", "l40s"), **asked)
+    lengths = workload.Fixed(1000), workload.Fixed(200)
+    traffic = workload.synthetic(workload.Poisson(3.0), *lengths, count=150)
+    found = refine(answer, traffic=traffic, most=2)
+    assert {id(one.candidate) for one in found} == {id(one) for one in answer.candidates[:2]}
+    assert all(one.result.requests == 150 for one in found)
+    for one in found:
+        assert one.replicas is not None
+        assert one.usd_per_hour == pytest.approx(one.candidate.usd_per_hour * one.replicas / one.candidate.replicas)
+    assert found[0].usd_per_hour <= found[1].usd_per_hour
+    without = planner.plan("llama-3.1-8b", isl=1000, osl=200, accelerators=("h100",))
+    with pytest.raises(InputError, match="no load"):
+        refine(without)

@@ -19,16 +19,11 @@ if TYPE_CHECKING:
     from batchline.deployment import Deployment
     from batchline.goodput import Promise
     from batchline.simulate import Pool, Result, Scheduler
+    from batchline.step import Coefficients
     from batchline.workload import Arrivals, Lengths, Traffic
 
 _PROMISES = ("ttft", "tpot", "itl", "e2e")
 _KNOBS = ("max_num_seqs", "max_num_batched_tokens", "kv_blocks", "block_size", "prefix_caching")
-_SGLANG = {
-    "max_num_seqs": "max_running_requests",
-    "max_num_batched_tokens": "chunked_prefill_size",
-    "block_size": "page_size",
-    "prefix_caching": "radix_cache",
-}
 _SWEPT = ("rate", "replicas", "max_num_seqs", "max_num_batched_tokens")
 _ENOUGH = 2000  # requests, unless asked otherwise
 
@@ -216,6 +211,9 @@ def _with(command: Any, options: list[Any]) -> Any:
 @_options.deployment_options
 @_traffic_options
 @_engine_options
+@click.option(
+    "--profile", type=click.Path(dir_okay=False), metavar="FILE", help="Profile of `batchline calibrate` for the clock."
+)
 @click.option("--ttft", metavar="p95:2s", help="Promise on the first token; without pNN the mean.")
 @click.option("--tpot", metavar="p95:40ms", help="Promise on the time per output token.")
 @click.option("--itl", metavar="p99:100ms", help="Promise on the gap between tokens.")
@@ -422,8 +420,18 @@ class _Run:
             context=self.context,
             scheduler=scheduler,
             knobs=None if scheduler else self._knobs(options),
+            coefficients=self._coefficients(),
             replicas=options["replicas"],
         )
+
+    def _coefficients(self) -> Coefficients | None:
+        if not self.options.get("profile"):
+            return None
+        from batchline import readings
+        from batchline.calibrate import Profile
+
+        priors = Profile.load(self.options["profile"]).prior()
+        return priors.coefficients(readings.case_of(self.deployment))
 
     def _scheduler(self, options: dict[str, Any]) -> Scheduler | None:
         from batchline.simulate import Static, Train
@@ -445,13 +453,7 @@ class _Run:
         )
 
     def _knobs(self, options: dict[str, Any]) -> dict[str, Any]:
-        given = {name: options[name] for name in _KNOBS if options[name] is not None}
-        if self.deployment.engine != "sglang":
-            return given
-        renamed = {_SGLANG[name]: value for name, value in given.items() if name in _SGLANG}
-        if "kv_blocks" in given:
-            renamed["kv_tokens"] = given["kv_blocks"] * given.get("block_size", 1)
-        return renamed
+        return {name: options[name] for name in _KNOBS if options[name] is not None}
 
     def arguments(self) -> dict[str, Any]:
         """Arguments of `simulate` beside engines and traffic."""

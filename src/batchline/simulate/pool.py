@@ -23,6 +23,13 @@ if TYPE_CHECKING:
 __all__ = ["Pool", "pool_of", "transfer_of"]
 
 _LONGEST = 1 << 18  # tokens up to which a clock is tabulated unless asked for more
+_SGLANG = {
+    "max_num_seqs": "max_running_requests",
+    "max_num_batched_tokens": "chunked_prefill_size",
+    "block_size": "page_size",
+    "prefix_caching": "radix_cache",
+    "async_scheduling": "overlap_schedule",
+}
 _ASYNC_SINCE = (0, 14)  # vLLM versions that schedule ahead by default; the log of 0.19 says that it does
 
 
@@ -143,7 +150,7 @@ def pool_of(
     scheduler : Scheduler, optional
         A scheduler of its own; default that of the deployment's engine.
     knobs : mapping of str to number, optional
-        Knobs of the engine's scheduler that differ from its defaults.
+        Knobs that differ from the engine's defaults, by the names of `Vllm`; for SGLang those that it has as well.
     coefficients : Coefficients, optional
         Of its steps; default those that the priors know.
     max_context : int, optional
@@ -201,6 +208,8 @@ def _kv_tokens(deployment: Deployment, context: float) -> int | None:
 def _scheduler(deployment: Deployment, context: float, knobs: dict[str, Any]) -> Vllm | Sglang:
     account = deployment.account
     tokens = _kv_tokens(deployment, context)
+    if deployment.engine == "sglang":
+        knobs = _sglang(knobs)
     try:
         if deployment.engine == "sglang":
             defaults = Sglang(
@@ -225,6 +234,15 @@ def _scheduler(deployment: Deployment, context: float, knobs: dict[str, Any]) ->
         )
     except TypeError as error:
         raise InputError(f"The scheduler of {deployment.engine} has no such knob: {error}.") from None
+
+
+def _sglang(knobs: dict[str, Any]) -> dict[str, Any]:
+    """Knobs of vLLM by the names of SGLang."""
+    renamed = {_SGLANG[name]: value for name, value in knobs.items() if name in _SGLANG}
+    if "kv_blocks" in knobs:
+        renamed["kv_tokens"] = knobs["kv_blocks"] * knobs.get("block_size", 1)
+    known = {*_SGLANG, "kv_blocks", "reserve_full_isl"}
+    return renamed | {name: value for name, value in knobs.items() if name not in known}
 
 
 def transfer_of(deployment: Deployment, bandwidth: float, latency_s: float = 0.0) -> tuple[float, float]:

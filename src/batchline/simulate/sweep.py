@@ -8,6 +8,7 @@ doing is done again.
 from __future__ import annotations
 
 import importlib
+import re
 from concurrent.futures import BrokenExecutor, Executor, ProcessPoolExecutor, as_completed
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -103,10 +104,12 @@ def cluster(address: str) -> Iterator[Callable[[], Executor]]:
     Raises
     ------
     InputError
-        dask.distributed is not installed.
+        That is no address, or dask.distributed is not installed.
     ConfigError
         Nobody answers at the address.
     """
+    if not re.fullmatch(r"(tcp|tls|ws|wss)://[^\s/]+:\d+", address):
+        raise InputError(f"{address!r} is no address of a Dask scheduler.", "It looks like tcp://10.0.0.1:8786.")
     try:
         distributed = importlib.import_module("distributed")
     except ImportError:
