@@ -1,6 +1,7 @@
 """Requests per second of the simulator, its memory, its growth, and how near it comes to two logged vLLM runs.
 
     python benchmarks/simulate.py [TRACE]        default: the Azure conversation trace of 2023, where it is at hand
+    python benchmarks/simulate.py --processes    one part alone: the speed-up of two processes
 
 The trace is repeated to a million and ten million requests and served by Llama-3.1-8B on one H100 (vLLM's scheduler).
 Every figure is of one core and a process of its own: processor seconds, and wall seconds beside them, as the machine
@@ -128,16 +129,30 @@ def many(trace: str) -> None:
         for rate in np.linspace(0.6, 1.4, 8)
     ]
     took: dict[int, list[float]] = {1: [], 2: []}
-    for _ in range(5):  # in turn, so that a busy moment of a shared machine hits both
-        for workers, times in took.items():
+    counted: dict[int, list[float]] = {1: [], 2: []}
+    for _ in range(5):  # in turn, so that a busy moment of a shared machine hits all
+        for workers in (1, 2):
             with processes(workers) as source:
                 executor = source()
                 list(executor.map(_warm, range(2 * workers)))
                 start = time.perf_counter()
                 list(sweep(cases, lambda executor=executor: executor))  # type: ignore[misc]
-                times.append(time.perf_counter() - start)
-    one, two = (min(times) for times in took.values())
-    print(f"\nEight simulations, best of 5: {one:.2f} s on one process, {two:.2f} s on two: x {one / two:.2f}")
+                took[workers].append(time.perf_counter() - start)
+                start = time.perf_counter()
+                list(executor.map(_only_count, range(8)))
+                counted[workers].append(time.perf_counter() - start)
+    ratios = [min(times[1]) / min(times[2]) for times in (took, counted)]
+    print(
+        f"\nEight simulations, best of 5: {min(took[1]):.2f} s on one process, {min(took[2]):.2f} s on two: "
+        f"x {ratios[0]:.2f}; counting loops, what the machine allows: x {ratios[1]:.2f}"
+    )
+
+
+def _only_count(_: int) -> int:
+    total = 0
+    for i in range(4_000_000):
+        total += i
+    return total
 
 
 def _warm(_: int) -> int:
@@ -221,6 +236,9 @@ def main() -> None:
         return
     if arguments[:1] == ["--pictures"]:
         reality(Path(arguments[1]))
+        return
+    if arguments[:1] == ["--processes"]:
+        many(arguments[1] if arguments[1:] else str(TRACE))
         return
     trace = arguments[0] if arguments else str(TRACE)
     speed(trace)
