@@ -1,0 +1,301 @@
+"""What the planner answers: deployments that keep the promises, the front, and what comes nearest when none does."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from batchline import units
+from batchline.accelerator import Accelerator
+from batchline.architecture import Architecture
+from batchline.deployment import Deployment
+from batchline.errors import InputError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from batchline.planner.question import Question
+
+__all__ = ["Candidate", "Nearest", "Plan"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Candidate:
+    """A deployment that keeps the promises, at the stated load.
+
+    Parameters
+    ----------
+    accelerator : str
+        Name in the catalogue.
+    count, tp, pp, ep, dp, replicas : int
+        Devices of one replica, its parallel degrees, and how many replicas.
+    weights, kv, engine : str
+        Number formats and the serving engine.
+    batch : float
+        Sequences that a replica decodes together, mean [sequence].
+    max_num_seqs : int
+        Sequences that a replica should be allowed [sequence].
+    max_num_batched_tokens : int
+        Token budget of a step [token].
+    requests_per_s, most_requests_per_s : float
+        Load of all replicas, and the most with which they would keep the promises [1/s].
+    usd_per_hour, usd_per_month : float
+        Median price of all replicas [USD/h, USD/month].
+    usd_per_month_range : tuple of float
+        At the lowest and the highest price [USD/month].
+    usd_per_mtok_input, usd_per_mtok_cached, usd_per_mtok_output : float
+        Cost of each kind of token at this load, split by the time it takes [USD/Mtoken].
+    usd_per_mtok : float
+        All cost over output tokens alone [USD/Mtoken].
+    joules_per_token : float or None
+        Energy of an output token, prompts included, at the devices' design power: the most it can be [J/token].
+    tpot_s, ttft_s, e2e_s : float
+        Means [s].
+    promised : mapping of str to float
+        Promised times at their own percentiles [s].
+    itl_peak_s : float
+        Longest gap: a step with a chunk of a prompt in it [s].
+    p_slo : float
+        Chance that all promises hold, given how far predictions miss [-].
+    novelty : str
+        What of this deployment no measured point has: see `batchline.prior`.
+    saturated_by : str
+        What stops more load.
+    changes_weights : bool
+        Whether the weights are rounded to fewer bits than the checkpoint has: check its quality.
+    """
+
+    accelerator: str
+    count: int
+    tp: int
+    pp: int
+    ep: int
+    dp: int
+    replicas: int
+    weights: str
+    kv: str
+    engine: str
+    batch: float
+    max_num_seqs: int
+    max_num_batched_tokens: int
+    requests_per_s: float
+    most_requests_per_s: float
+    usd_per_hour: float
+    usd_per_month: float
+    usd_per_month_range: tuple[float, float]
+    usd_per_mtok_input: float
+    usd_per_mtok_cached: float
+    usd_per_mtok_output: float
+    usd_per_mtok: float
+    joules_per_token: float | None
+    tpot_s: float
+    ttft_s: float
+    e2e_s: float
+    promised: Mapping[str, float]
+    itl_peak_s: float
+    p_slo: float
+    novelty: str
+    saturated_by: str
+    changes_weights: bool
+
+    @property
+    def devices(self) -> int:
+        """Devices of all replicas [device]."""
+        return self.count * self.replicas
+
+    def deployment(self, model: str | Architecture) -> Deployment:
+        """One replica as a `Deployment`, for the curve and all that takes one.
+
+        Parameters
+        ----------
+        model : str or Architecture
+            The model of the plan.
+
+        Returns
+        -------
+        Deployment
+            With the price that the plan counted.
+        """
+        arch = model if isinstance(model, Architecture) else Architecture.load(model)
+        return Deployment.of(
+            arch,
+            Accelerator.load(self.accelerator),
+            usd_per_device_hour=self.usd_per_hour / self.devices,
+            count=self.count,
+            weights=self.weights if self.changes_weights else None,
+            kv=self.kv,
+            tp=self.tp,
+            pp=self.pp,
+            dp=self.dp,
+            ep=self.ep,
+            engine=self.engine,
+        )
+
+    @property
+    def layout(self) -> str:
+        """Parallel degrees above 1, like "TP4 PP2"."""
+        degrees = [
+            f"{name.upper()}{getattr(self, name)}" for name in ("tp", "pp", "dp", "ep") if getattr(self, name) > 1
+        ]
+        return " ".join(degrees) or "TP1"
+
+    @property
+    def title(self) -> str:
+        """Devices, layout, formats and engine in a line."""
+        times = f"{self.replicas} x " if self.replicas > 1 else ""
+        formats = f"{self.weights} weights, {self.kv} KV"
+        return f"{times}{self.count} x {self.accelerator}, {self.layout}, {formats}, {self.engine}"
+
+    def to_dict(self) -> dict[str, Any]:
+        """Give everything, with the names of the JSON output.
+
+        Returns
+        -------
+        dict
+            Plain values.
+        """
+        return {**vars(self), "promised": dict(self.promised), "devices": self.devices}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Nearest:
+    """What comes closest when no deployment keeps the promises.
+
+    Parameters
+    ----------
+    title : str
+        The deployment.
+    promise : str
+        The promise that is missed by the most: "ttft", "tpot", "itl" or "e2e".
+    promised_s, attainable_s : float
+        What was promised, and the best that this deployment does without any other load [s].
+    binds : str
+        What takes the most of that time.
+    """
+
+    title: str
+    promise: str
+    promised_s: float
+    attainable_s: float
+    binds: str
+
+    def __str__(self) -> str:
+        return (
+            f"No deployment keeps {self.promise} of {units.format_time(self.promised_s)}. Nearest: {self.title}, with "
+            f"{units.format_time(self.attainable_s)} for a single request; {self.binds} takes most of it."
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """Answer of `plan`.
+
+    Parameters
+    ----------
+    question : Question
+        What was asked.
+    candidates : tuple of Candidate
+        The cheapest, then the next that differ from it, cheapest first.
+    front : tuple of Candidate
+        No other deployment is as cheap, as fast per token, as fast to the first token and as small.
+    refused : mapping of str to int
+        Deployments that cannot be used, by reason.
+    searched : int
+        Configurations decided: deployments x batches x budgets.
+    deployments : int
+        Deployments looked at.
+    seconds : float
+        Time of the search [s].
+    nearest : Nearest or None
+        What comes closest when no deployment keeps the promises.
+    warnings : tuple of str
+        Old prices, lengths beyond the model's, and the like.
+    best_of : mapping of str to Candidate
+        Cheapest candidate by what it uses: "weights fp8", "accelerator h100-sxm", "engine vllm", "kv fp8", "tp 4".
+    """
+
+    question: Question
+    candidates: tuple[Candidate, ...]
+    front: tuple[Candidate, ...]
+    refused: Mapping[str, int]
+    searched: int
+    deployments: int
+    seconds: float
+    nearest: Nearest | None = None
+    warnings: tuple[str, ...] = ()
+    best_of: Mapping[str, Candidate] = field(default_factory=dict)
+
+    @property
+    def best(self) -> Candidate:
+        """The cheapest deployment that keeps the promises.
+
+        Raises
+        ------
+        InputError
+            None does.
+        """
+        if not self.candidates:
+            reason = str(self.nearest) if self.nearest else "Nothing can be started: " + _counted(self.refused)
+            raise InputError(reason, "", "Loosen the promise, allow other accelerators, or shorten the requests.")
+        return self.candidates[0]
+
+    def gives_up(self, other: Candidate) -> list[str]:
+        """Say what a candidate gives up against the cheapest, and what it gains.
+
+        Parameters
+        ----------
+        other : Candidate
+            One of the others.
+
+        Returns
+        -------
+        list of str
+            Short sentences.
+        """
+        return _differences(self.best, other)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Give everything, with the names of the JSON output.
+
+        Returns
+        -------
+        dict
+            `candidates`, `front`, `refused`, `searched`, `seconds`.
+        """
+        return {
+            "question": self.question.to_dict(),
+            "candidates": [one.to_dict() for one in self.candidates],
+            "front": [one.to_dict() for one in self.front],
+            "best_of": {name: one.to_dict() for name, one in self.best_of.items()},
+            "refused": dict(self.refused),
+            "nearest": None if self.nearest is None else vars(self.nearest),
+            "warnings": list(self.warnings),
+            "searched": self.searched,
+            "deployments": self.deployments,
+            "seconds": self.seconds,
+        }
+
+
+def _counted(refused: Mapping[str, int]) -> str:
+    rows = sorted(refused.items(), key=lambda row: -row[1])
+    return "; ".join(f"{reason} ({n:,})" for reason, n in rows) or "no accelerator was considered"
+
+
+def _differences(best: Candidate, other: Candidate) -> list[str]:
+    found = []
+    dearer = other.usd_per_month / best.usd_per_month - 1.0
+    found.append(f"{dearer:+.0%} cost" if abs(dearer) >= 0.005 else "the same cost")
+    for name, what in (("tpot_s", "a token"), ("ttft_s", "the first token")):
+        ratio = getattr(other, name) / getattr(best, name)
+        times, speed = max(ratio, 1.0 / ratio), "faster" if ratio < 1.0 else "slower"
+        if times >= 1.05:
+            found.append(f"{what} {times - 1.0:.0%} {speed}" if times < 2.0 else f"{what} {times:.2g} times {speed}")
+    if other.devices != best.devices:
+        found.append(f"{other.devices} devices instead of {best.devices}")
+    if abs(other.p_slo - best.p_slo) >= 0.01:
+        found.append(f"{other.p_slo:.0%} instead of {best.p_slo:.0%} sure")
+    if best.changes_weights and not other.changes_weights:
+        found.append("keeps the checkpoint's own weights")
+    if other.changes_weights and not best.changes_weights:
+        found.append(f"rounds the weights to {other.weights}")
+    return found

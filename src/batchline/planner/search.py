@@ -1,0 +1,303 @@
+"""The search: the load that each deployment carries, its cost, and which lead once memory is counted exactly."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from batchline import goodput
+from batchline import space as space_module
+from batchline.accelerator import resolve
+from batchline.architecture import Architecture
+from batchline.engine import Request, account
+from batchline.errors import BatchlineError, UnknownNameError
+from batchline.goodput import Server
+from batchline.planner import considered
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from batchline.planner.question import Question
+    from batchline.prior import Prior
+    from batchline.roofline import Floats
+    from batchline.space import Space
+
+__all__ = ["ROUNDS", "Search"]
+
+ROUNDS = 40
+_MORE = (1.0, 1.25, 1.5, 2.0, 3.0, 4.0)  # replicas over the fewest: dearer and faster
+_SHOWN = 3
+_ALIKE = 0.02  # times that differ by less are not worth a place on the front: predictions miss by more
+
+
+class Search:
+    """One question, its space, and what each deployment of it carries, costs and shows."""
+
+    def __init__(self, question: Question, priors: Prior, architecture: Architecture, space: Space) -> None:
+        self.question = question
+        self.priors = priors
+        self.architecture = architecture
+        self.promises = question.promises
+        self.refused = dict(space.refused)
+        self.space = space
+        self.budgets = considered.telling_budgets(question, space)
+        n, width = space.size, len(self.budgets)
+        rows = np.repeat(np.arange(n), width)
+        self.rows = space.take(rows)
+        self.budget = np.tile(np.array(self.budgets, dtype=float), n)
+        self.capacity = self.rows.capacity_batch.copy()
+        self.load = question.users if question.users is not None else question.rate
+        have = {resolve(name): float(number) for name, number in question.available.items()}
+        limits = np.array([have.get(device.name, np.inf) for device in space.accelerators])
+        measured = {resolve(name): factor for name, factor in question.slower.items()}
+        self.slower = np.array([measured.get(device.name, 1.0) for device in space.accelerators])
+        held = np.array([architecture.weight_bytes(name) for name in space.weights])
+        read = np.array([float(architecture.kv_bytes_per_token(name)) for name in space.kvs])
+        self.kept_bits = held[self.rows.weight] / held.max(initial=1.0) + 1e-3 * read[self.rows.kv] / read.max(
+            initial=1.0
+        )
+        size, shape = len(rows), (len(rows), len(_MORE))
+        self.there = limits[self.rows.accelerator] if size else np.zeros(0)
+        self.exact, self.keeps, self.lacking = (np.zeros(size, dtype=bool) for _ in range(3))
+        self.slots, self.most, self.allowed, self.replicas = (np.zeros(size) for _ in range(4))
+        self.why = np.full(size, "", dtype="<U12")
+        self.cost = np.full(shape, np.inf)
+        self.tpot, self.ttft, self.devices, self.batch, self.copies = (np.zeros(shape) for _ in range(5))
+
+    @classmethod
+    def of(cls, question: Question, priors: Prior) -> Search:
+        """Lay out the space of a question."""
+        architecture = Architecture.load(question.model)
+        devices, prices = considered.priced(question)
+        weights = considered.formats(question, architecture)
+        space = space_module.enumerate_space(
+            architecture,
+            devices,
+            prices,
+            weights=weights,
+            kvs=question.kv or considered.KVS,
+            engines=question.engines or considered.ENGINES,
+            context=question.context,
+            isl=question.isl,
+            max_devices=question.max_devices,
+            priors=priors,
+        )
+        return cls(question, priors, architecture, space)
+
+    # -- the load that each deployment carries -------------------------------------------------------------------------
+
+    def server(self, index: NDArray[np.intp], *, sure: bool = True) -> Server:
+        """Replicas of some rows; `sure` slows them as far as the asked confidence wants."""
+        q, rows = self.question, self.rows.take(index)
+        slower = self.slower[rows.accelerator] * (self._factor("tpot", rows) if sure else 1.0)
+        return Server(
+            ideal=rows.ideal,
+            coefficients=rows.coefficients,
+            isl=q.isl,
+            osl=q.osl,
+            capacity_batch=self.capacity[index],
+            max_batch=float(q.max_batch),
+            budget=self.budget[index],
+            prefix_hit_rate=q.prefix_hit_rate,
+            arrival_scv=q.arrival_scv,
+            length_scv=q.length_scv,
+            slower=slower,
+            slower_ttft=self._factor("ttft", rows) if sure else 1.0,
+        )
+
+    def _factor(self, of: str, rows: Space) -> Floats:
+        """Each promise is kept with the n-th root of the confidence, so that all n hold with it."""
+        if self.question.confidence is None or not self.promises:
+            return 1.0
+        kinds = {"ttft": ("ttft", "e2e"), "tpot": ("tpot", "itl", "e2e")}[of]
+        if not any(name in self.promises for name in kinds):
+            return 1.0
+        both = sum(any(name in self.promises for name in group) for group in (("ttft", "e2e"), ("tpot", "itl", "e2e")))
+        return goodput.factor_at(self.question.confidence ** (1.0 / both), rows.factors[of])
+
+    def carry(self, index: NDArray[np.intp]) -> None:
+        """Find for each row the most load of a replica, the load it is given at the most, and the fewest replicas."""
+        q = self.question
+        limit = goodput.goodput(self.server(index), self.promises)
+        keeps, requests = np.asarray(limit.keeps), np.asarray(limit.point.requests_per_s, dtype=float)
+        most = requests if q.users is None else requests * (q.think_s + np.asarray(limit.point.e2e_s))
+        allowed = np.where(keeps, most, 0.0) * (1.0 - q.headroom)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            fewest = np.ones_like(most) if self.load is None else np.ceil(self.load / allowed * (1.0 - 1e-12))
+        fewest = np.where(allowed > 0, np.maximum(fewest, 1.0), np.inf)
+        self.slots[index], self.why[index], self.most[index] = limit.slots, limit.saturated_by, requests
+        self.allowed[index], self.replicas[index] = allowed, np.where(np.isfinite(fewest), fewest, 1.0)
+        self.keeps[index] = keeps & np.isfinite(fewest) & (self.capacity[index] > 0)
+        self.lacking[index] = self.keeps[index] & (self.replicas[index] * self.rows.count[index] > self.there[index])
+        self.keeps[index] &= ~self.lacking[index]
+
+    # -- the search ----------------------------------------------------------------------------------------------------
+
+    def settle(self, *, brief: bool = False) -> list[tuple[int, int]]:
+        """Cheapest rows, once nothing that leads by cost or on the front is flattered; `brief` looks at cost alone.
+
+        An exact count of memory only takes away, so a row that an exactly counted one beats stays beaten.
+        """
+        everything = np.arange(len(self.budget))
+        if len(everything) == 0:
+            return []
+        self.carry(everything)
+        self._refuse(everything)
+        if not self.keeps.any():
+            return []
+        more = _MORE[:1] if brief or self.load is None else _MORE
+        self._points(np.flatnonzero(self.keeps), more)
+        for lead in (self._first,) if brief else (self._leaders, self.front):
+            for _ in range(ROUNDS):
+                if not self._count_exactly(np.unique([row for row, _ in lead()]), more):
+                    break
+        return self._first() if brief else self._cheapest()
+
+    def _origin(self, rows: NDArray[np.intp]) -> NDArray[np.intp]:
+        return rows // len(self.budgets)
+
+    def _refuse(self, rows: NDArray[np.intp]) -> None:
+        """Count deployments that no budget makes fit for the load, by the reason."""
+        kept, lacking = np.zeros(self.space.size, dtype=bool), np.zeros(self.space.size, dtype=bool)
+        np.logical_or.at(kept, self._origin(rows), self.keeps[rows])
+        np.logical_or.at(lacking, self._origin(rows), self.lacking[rows])
+        counts = {
+            "more devices than are available": int((lacking & ~kept).sum()),
+            "the promises are missed even by a single request": int((~kept & ~lacking).sum()),
+        }
+        self.refused |= {reason: n for reason, n in counts.items() if n}
+
+    def _points(self, rows: NDArray[np.intp], more: tuple[float, ...]) -> None:
+        """Find what rows show at the stated load with the fewest replicas and with more."""
+        q = self.question
+        server = self.server(rows, sure=False)
+        base, slots = self.replicas[rows], self.slots[rows]
+        self.cost[rows] = np.inf
+        before = np.zeros(len(rows))
+        for j, times in enumerate(more):
+            copies = np.ceil(base * times)
+            fresh = self.keeps[rows] & (copies > before) & (copies * self.rows.count[rows] <= self.there[rows])
+            before = copies
+            load = self.allowed[rows] if self.load is None else self.load / copies
+            batch = goodput.batch_for(server, load, slots, think_s=q.think_s if q.users is not None else None)
+            shown = goodput.point(server, batch, slots, {})
+            usd = copies * self.rows.usd_per_hour[rows]
+            # Without a load a replica is judged by what a request costs when it carries the most.
+            worth = usd if self.load is not None else usd / 3600.0 / np.asarray(shown.requests_per_s)
+            self.cost[rows, j] = np.where(fresh, worth, np.inf)
+            self.tpot[rows, j], self.ttft[rows, j] = shown.tpot_s, shown.ttft_s
+            self.devices[rows, j] = copies * self.rows.count[rows]
+            self.batch[rows, j], self.copies[rows, j] = batch, copies
+
+    def _count_exactly(self, rows: NDArray[np.intp], more: tuple[float, ...]) -> bool:
+        """Count the memory of rows as their engines do, and find their load again; False when all were counted."""
+        rows = rows[~self.exact[rows]]
+        if len(rows) == 0:
+            return False
+        self.capacity[rows] = [self.engine_capacity(int(row)) for row in rows]
+        self.exact[rows] = True
+        self.carry(rows)
+        self._points(rows, more)
+        return True
+
+    def engine_capacity(self, row: int) -> float:
+        """Sequences that a replica holds as its engine counts memory; 0 where it does not start [sequence]."""
+        space, q = self.rows, self.question
+        layout = space.layouts[space.layout[row]]
+        seqs = int(max(1, min(q.max_batch, self.slots[row] // layout.dp)))
+        try:
+            made = account(
+                self.architecture,
+                space.accelerators[space.accelerator[row]],
+                space.engines[space.engine[row]],
+                weights=space.weights[space.weight[row]],
+                kv=space.kvs[space.kv[row]],
+                tp=layout.tp,
+                pp=layout.pp,
+                dp=layout.dp,
+                ep=layout.ep,
+                request=Request(
+                    max_model_len=q.longest, max_num_seqs=seqs, max_num_batched_tokens=int(self.budget[row])
+                ),
+            )
+        except UnknownNameError:
+            return float(self.capacity[row])  # an engine without facts of its own is taken at the simple count
+        except BatchlineError:
+            return 0.0
+        if not made.fits:
+            return 0.0
+        return float(min(self.capacity[row], made.capacity_batch(q.context)))
+
+    def _leaders(self) -> list[tuple[int, int]]:
+        return [*self._cheapest(), *self.best_of().values()]
+
+    def _order(self, rows: NDArray[np.intp]) -> NDArray[np.intp]:
+        """Cheapest first; at the same price fewer devices, then more bits, a faster token, a smaller budget."""
+        keys = (
+            rows,
+            self.budget[rows],
+            np.round(np.log(self.tpot[rows, 0]) / _ALIKE),
+            -self.kept_bits[rows],
+            self.devices[rows, 0],
+            self.cost[rows, 0].round(9),
+        )
+        return rows[np.lexsort(keys)]
+
+    def _first(self) -> list[tuple[int, int]]:
+        """The cheapest row alone."""
+        return [(int(row), 0) for row in self._order(np.flatnonzero(np.isfinite(self.cost[:, 0])))[:1]]
+
+    def _cheapest(self) -> list[tuple[int, int]]:
+        """The cheapest row and those of other accelerators, or failing them of other formats and sizes of a replica."""
+        rows = self._order(np.flatnonzero(np.isfinite(self.cost[:, 0])))
+        chosen: list[int] = []
+        for kind in (("accelerator",), ("accelerator", "weight", "count")):
+            seen = {tuple(int(getattr(self.rows, name)[row]) for name in kind) for row in chosen}
+            for row in rows:
+                here = tuple(int(getattr(self.rows, name)[row]) for name in kind)
+                if len(chosen) < _SHOWN and here not in seen:
+                    seen.add(here)
+                    chosen.append(int(row))
+        own = [int(row) for row in rows if self.rows.weights[self.rows.weight[row]] is None][:1]
+        chosen += [row for row in own if row not in chosen]  # always show what the checkpoint itself costs
+        return [(row, 0) for row in chosen]
+
+    def front(self) -> list[tuple[int, int]]:
+        """Pareto front of cost, time per token, time to first token and devices; times within 2% count as equal."""
+        rows, columns = np.nonzero(np.isfinite(self.cost))
+        times = [np.log(table[rows, columns]) / _ALIKE for table in (self.tpot, self.ttft)]
+        tpot, ttft = (np.floor(values - values.min(initial=0.0)).astype(np.int64) for values in times)
+        devices = self.devices[rows, columns].astype(np.int64)
+        order = np.lexsort((columns, rows, devices, ttft, tpot, self.cost[rows, columns]))
+        # Of those alike in all but cost the first is the cheapest: the others cannot be on the front.
+        alike = (tpot[order] * (ttft.max(initial=0) + 1) + ttft[order]) * (devices.max(initial=0) + 1) + devices[order]
+        order = order[np.sort(np.unique(alike, return_index=True)[1])]
+        rows, columns, values = rows[order], columns[order], np.stack([tpot[order], ttft[order], devices[order]])
+        cheap = self.cost[rows, columns]
+        front = []
+        while len(rows):
+            front.append((int(rows[0]), int(columns[0])))
+            # The first is the cheapest of what is left: what is better in nothing else is beaten.
+            left = (values[0] < values[0, 0]) | (values[1] < values[1, 0]) | (values[2] < values[2, 0])
+            left |= cheap < cheap[0]
+            rows, columns, values, cheap = rows[left], columns[left], values[:, left], cheap[left]
+        return front
+
+    def best_of(self) -> dict[str, tuple[int, int]]:
+        """Cheapest row for each accelerator, format, engine and degree of tensor parallelism."""
+        rows = self._order(np.flatnonzero(np.isfinite(self.cost[:, 0])))
+        space = self.rows
+        tp = np.array([one.tp for one in space.layouts])[space.layout[rows]]
+        named: list[tuple[str, NDArray[np.intp], Any]] = [
+            ("accelerator", space.accelerator[rows], [device.name for device in space.accelerators]),
+            ("weights", space.weight[rows], [name or self.architecture.weight_format for name in space.weights]),
+            ("kv", space.kv[rows], space.kvs),
+            ("engine", space.engine[rows], space.engines),
+            ("tp", tp, range(int(tp.max(initial=0)) + 1)),
+        ]
+        found: dict[str, tuple[int, int]] = {}
+        for kind, index, names in named:
+            values, first = np.unique(index, return_index=True)  # the first row of a value is its cheapest
+            found |= {f"{kind} {names[i]}": (int(rows[at]), 0) for i, at in zip(values, first, strict=True)}
+        return found
