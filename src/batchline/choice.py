@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from batchline.deployment import Deployment
+    from batchline.prior import Prior
 
 __all__ = ["Optimum", "optimum"]
 
@@ -80,6 +81,7 @@ def optimum(
     step_limit: float | None = None,
     within: float | None = None,
     max_batch: float | None = None,
+    priors: Prior | None = None,
 ) -> Optimum:
     """Find the cheapest batch that fits and keeps the limits; of equally cheap ones the smallest.
 
@@ -98,6 +100,8 @@ def optimum(
         comes so near, the cheapest is taken and the reason says so.
     max_batch : float, optional
         Largest batch allowed, like an engine's max_num_seqs [sequence].
+    priors : Prior, optional
+        Coefficients for "predict"; by default those that the package ships.
 
     Returns
     -------
@@ -112,7 +116,7 @@ def optimum(
     capacity = float(deployment.capacity_batch(context))
     limit = min(capacity, max_batch or np.inf, 2.0**24)
     batches = _candidates(max(1.0, limit))
-    found = steps(deployment, context, batches, reading)
+    found = steps(deployment, context, batches, reading, priors)
     allowed = np.ones(batches.shape, dtype=bool) if step_limit is None else found.t_step <= step_limit
     if not allowed.any():
         raise InputError(

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from batchline.deployment import Deployment
+    from batchline.prior import Prior
     from batchline.roofline import Floats
 
 __all__ = [
@@ -132,7 +133,8 @@ def cost_floor_usd_per_mtok(deployment: Deployment, context: float, reading: str
 class Curve(Steps):
     """Steps over the batch, with floors, knee, capacity and the optimum.
 
-    The arrays (see `Steps`) have one entry per batch.
+    The arrays (see `Steps`) have one entry per batch; `priors` made them in "predict" (None: those that the package
+    ships).
     """
 
     deployment: Deployment
@@ -144,6 +146,7 @@ class Curve(Steps):
     capacity_batch: float
     step_limit: float | None
     optimum: choice.Optimum
+    priors: Prior | None = None
 
     @property
     def usd_per_hour(self) -> float | None:
@@ -155,6 +158,22 @@ class Curve(Steps):
         """Model, format, devices, context and price in a line."""
         price = "" if self.usd_per_hour is None else f", ${self.usd_per_hour:,.2f}/h"
         return f"{self.deployment.title}, context {self.context:,.0f}{price}"
+
+    def over(self, batch: Any) -> Curve:
+        """Give the same answer over other batches.
+
+        Parameters
+        ----------
+        batch : array-like
+            As of `curve` [sequence].
+
+        Returns
+        -------
+        Curve
+            Other arrays; floors, knee, capacity and optimum stay.
+        """
+        found = steps(self.deployment, self.context, as_batches(batch), self.reading, self.priors)
+        return dataclasses.replace(self, **vars(found))
 
     def to_records(self) -> list[dict[str, Any]]:
         """One record per batch, with the names of the JSON output.
@@ -337,6 +356,7 @@ def curve(
     step_limit: float | None = None,
     within: float | None = None,
     max_batch: float | None = None,
+    priors: Prior | None = None,
 ) -> Curve:
     """Answer for a deployment at a context: the curves over the batch and the batch to run.
 
@@ -357,6 +377,8 @@ def curve(
         Take the smallest batch whose cost is within this share of its floor [-].
     max_batch : float, optional
         Largest batch allowed, like an engine's max_num_seqs [sequence].
+    priors : Prior, optional
+        Coefficients for "predict", such as `Profile.prior()`; by default those that the package ships.
 
     Returns
     -------
@@ -381,11 +403,17 @@ def curve(
         raise InputError(f"A context has 0 or more tokens, got {context}.")
     deployment.check_fits(context)
     best = choice.optimum(
-        deployment, context, reading=reading, step_limit=step_limit, within=within, max_batch=max_batch
+        deployment,
+        context,
+        reading=reading,
+        step_limit=step_limit,
+        within=within,
+        max_batch=max_batch,
+        priors=priors,
     )
     capacity = float(deployment.capacity_batch(context))
     batches = default_batches(best.batch, capacity) if batch is None else as_batches(batch)
-    found = steps(deployment, context, batches, reading)
+    found = steps(deployment, context, batches, reading, priors)
     return Curve(
         **vars(found),
         deployment=deployment,
@@ -397,11 +425,17 @@ def curve(
         capacity_batch=capacity,
         step_limit=step_limit,
         optimum=best,
+        priors=priors,
     )
 
 
 def context_sweep(
-    deployment: Deployment, batch: float, contexts: Sequence[float] | Floats, *, reading: str = "bound"
+    deployment: Deployment,
+    batch: float,
+    contexts: Sequence[float] | Floats,
+    *,
+    reading: str = "bound",
+    priors: Prior | None = None,
 ) -> Steps:
     """Step at one batch over the context.
 
@@ -415,6 +449,8 @@ def context_sweep(
         Mean tokens of context of a sequence [token].
     reading : str
         "bound", "serial" or "predict".
+    priors : Prior, optional
+        As in `curve`.
 
     Returns
     -------
@@ -425,4 +461,4 @@ def context_sweep(
     if np.any(lengths < 0):
         raise InputError(f"A context has 0 or more tokens, got {lengths.min():g}.")
     (one,) = as_batches(batch)
-    return steps(deployment, lengths, np.full(lengths.shape, one), reading)
+    return steps(deployment, lengths, np.full(lengths.shape, one), reading, priors)

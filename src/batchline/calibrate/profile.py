@@ -35,9 +35,12 @@ if TYPE_CHECKING:
     from batchline.calibrate.rates import Rates
     from batchline.deployment import Deployment
 
-__all__ = ["SCHEMA", "CalibratedPrior", "Profile"]
+__all__ = ["MOST_BYTES", "SCHEMA", "CalibratedPrior", "Profile"]
 
 SCHEMA: Final = "batchline.profile/1"
+
+MOST_BYTES: Final = 2**18
+"""Longest profile that is read [B]: a hundred times what `save` writes of a few files."""
 
 _HEAD = """\
 # What a deployment makes of the ideal times, by its own measurements. Written by `batchline calibrate`.
@@ -47,6 +50,7 @@ _NAMES: Final = tuple(field.name for field in dataclasses.fields(Coefficients))
 _AT_LEAST_ONE: Final = frozenset(
     name for name in _NAMES if getattr(Coefficients(), name) == 1.0 and name != "prefill_share"
 )
+_FIGURES: Final = ("bandwidth", "flops", "memory")
 _CASE: Final = (
     "engine",
     "engine_version",
@@ -83,7 +87,7 @@ class Profile:
     errors : mapping of str to float
         Median errors: "before", "after", "left_out" of TPOT [-]; only what is known.
     figures : mapping of str to float
-        Bandwidth and FLOP/s of one device, where the points had to tell them too [B/s, FLOP/s].
+        Bandwidth, FLOP/s and memory of one device, where the points had to tell the first two [B/s, FLOP/s, B].
     source : str
         What stood before the points.
     """
@@ -154,7 +158,7 @@ class Profile:
         Profile
             Nothing is known of prefill and links: there it is the ideal.
         """
-        figures = rates.figures
+        figures = rates.figures | {"memory": deployment.accelerator.memory}
         engine = dataclasses.replace(
             Coefficients(prefill_share=1.0, step_overhead=rates.constant_s),
             weight_read=max(1.0, figures["bandwidth"] / rates.bandwidth),
@@ -242,6 +246,39 @@ class Profile:
         return "\n".join(lines) + "\n"
 
     @classmethod
+    def parse(cls, data: str | bytes, name: str = "profile") -> Profile:
+        """Read the text of a file that `save` wrote, from wherever it comes.
+
+        Parameters
+        ----------
+        data : str or bytes
+            TOML; bytes are UTF-8.
+        name : str
+            What to call it in errors.
+
+        Returns
+        -------
+        Profile
+            Checked: no coefficient makes an engine faster than the bound.
+
+        Raises
+        ------
+        ConfigError
+            It is too long, is no profile, or a field of it cannot be; names the field.
+        """
+        if len(data) > MOST_BYTES:
+            raise ConfigError(f"{name} has {len(data):,} bytes.", f"A profile has {MOST_BYTES:,} at the most.")
+        try:
+            found = tomllib.loads(data.decode() if isinstance(data, bytes) else data)
+        except (UnicodeDecodeError, tomllib.TOMLDecodeError, RecursionError) as error:
+            raise _unreadable(name, error) from error
+        if found.get("schema") != SCHEMA:
+            raise ConfigError(
+                f"{name}: schema is {found.get('schema')!r}.", f"This version reads {SCHEMA}.", "Calibrate again."
+            )
+        return _Reader(name, found).profile()
+
+    @classmethod
     def load(cls, path: str | Path) -> Profile:
         """Read a file that `save` wrote.
 
@@ -261,22 +298,23 @@ class Profile:
             The file is missing, is no profile, or a field of it cannot be; names the field.
         """
         try:
-            data = tomllib.loads(Path(path).read_text(encoding="utf-8"))
-        except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-            raise ConfigError(
-                f"{path} cannot be read as a profile: {error}.", "", "Make one: batchline calibrate."
-            ) from error
-        if data.get("schema") != SCHEMA:
-            raise ConfigError(
-                f"{path}: schema is {data.get('schema')!r}.", f"This version reads {SCHEMA}.", "Calibrate again."
-            )
-        return _Reader(path, data).profile()
+            with Path(path).open("rb") as file:
+                data = file.read(MOST_BYTES + 1)
+        except OSError as error:
+            raise _unreadable(str(path), error) from error
+        return cls.parse(data, str(path))
+
+
+def _unreadable(name: str, error: Exception) -> ConfigError:
+    return ConfigError(
+        f"{name} cannot be read as a profile: {error}.", "", "Make one: batchline calibrate FILES --out profile.toml."
+    )
 
 
 class _Reader:
     """Takes fields out of a profile and names the one that is wrong."""
 
-    def __init__(self, path: str | Path, data: Mapping[str, Any]) -> None:
+    def __init__(self, path: str, data: Mapping[str, Any]) -> None:
         self.path, self.data = path, data
 
     def table(self, name: str) -> Mapping[str, Any]:
@@ -321,7 +359,7 @@ class _Reader:
             files=tuple(files),
             date=self.text(fit, "date"),
             errors={name: self.number(fit, f"error_{name}") for name in errors},
-            figures={name: self.number(deployment, name) for name in ("bandwidth", "flops") if name in deployment},
+            figures={name: self.number(deployment, name) for name in _FIGURES if name in deployment},
             source=self.text(fit, "prior"),
         )
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import datetime as dt
 import tempfile
 import tomllib
@@ -12,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from batchline import __version__, chart, readings, sweep
+from batchline import __version__, chart, sweep
 from batchline.cli.calibrate import COLUMNS, answer, rows_of
 from batchline.report import Report
-from batchline.report._blocks import Document, Figure, Items, Section, Table, Text
+from batchline.report.blocks import Document, Figure, Items, Section, Table, Text
 from batchline.units import format_usd
 
 if TYPE_CHECKING:
@@ -75,9 +74,7 @@ def _plots(found: Found) -> Section:
 def _wide(found: Found) -> Curve:
     """Calibrated curve over the batches of a plot."""
     batches = np.unique(np.round(sweep.plot_batches(found.after)))
-    after = found.after
-    steps = readings.steps(after.deployment, after.context, batches, "predict", found.profile.prior())
-    return dataclasses.replace(after, **{field.name: getattr(steps, field.name) for field in dataclasses.fields(steps)})
+    return found.after.over(batches)
 
 
 def _optimum(found: Found) -> Section:

@@ -62,11 +62,11 @@ def _step(curve: Curve) -> list[str]:
 
 
 def _predicted(curve: Curve) -> list[str]:
-    at = readings.steps(curve.deployment, curve.context, float(curve.optimum.batch), "predict")
+    at = curve.over(curve.optimum.batch)
     if at.prediction is None:
         return []
     terms = "  +  ".join(f"{name} {format_time(float(part[0]))}" for name, part in at.prediction.terms.items())
-    used = prior.load().coefficients(readings.case_of(curve.deployment))
+    used = (curve.priors or prior.load()).coefficients(readings.case_of(curve.deployment))
     ratios = ", ".join(
         f"{name.replace('_', ' ')} {float(getattr(used, name)):.2f}"
         for name in ("weight_read", "expert_read", "kv_read", "compute", "tp_volume")

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from batchline import units
+from batchline.cli import _output
 from batchline.errors import BatchlineError, InputError
 
 if TYPE_CHECKING:
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
 
     from batchline.accelerator import Accelerator
     from batchline.deployment import Deployment
+    from batchline.prior import Prior
 
 _F = TypeVar("_F", bound="Callable[..., Any]")
 
@@ -99,6 +101,33 @@ def deployment_options(command: _F) -> _F:
     return command
 
 
+def profile_option(command: _F) -> _F:
+    """Add --profile."""
+    option = click.option(
+        "--profile",
+        type=click.Path(dir_okay=False),
+        metavar="FILE",
+        help="Predict with what `batchline calibrate --out FILE` found of your own engine.",
+    )
+    return option(command)
+
+
+def priors_of(path: str | None, deployment: Deployment | None = None) -> Prior | None:
+    """Priors with a profile put in; None without one. Warns if the profile does not speak for the deployment."""
+    if path is None:
+        return None
+    from batchline import readings
+    from batchline.calibrate import Profile
+
+    priors = Profile.load(path).prior()
+    if deployment is not None and not priors.knows(case := readings.case_of(deployment)):
+        _output.warn(
+            f"{path} was measured on {priors.profile.case.cluster} and says nothing of {case.cluster}: "
+            "this is the prediction without it."
+        )
+    return priors
+
+
 def output_options(command: _F) -> _F:
     """Add --json and --csv."""
     command = click.option("--csv", "as_csv", is_flag=True, help="Print comma-separated values.")(command)
@@ -129,6 +158,11 @@ def deployment_of(model: str, options: dict[str, Any]) -> Deployment:
     from batchline.deployment import Deployment
 
     count, name = units.parse_devices(options.pop("on"))
+    if options.get("profile") and name.casefold() == "custom":
+        from batchline.calibrate import Profile
+
+        for figure, value in Profile.load(options["profile"]).figures.items():
+            options[figure] = value if options[figure] is None else options[figure]
     accelerator = accelerator_of(name, *(options.pop(key) for key in ("bandwidth", "flops", "memory", "link")))
     usd_per_device_hour = options.pop("price")
     named = {key: options.pop(key) for key in ("weights", "kv", "tp", "pp", "dp", "ep", "engine", "engine_version")}

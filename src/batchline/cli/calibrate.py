@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from batchline.deployment import Deployment
     from batchline.measure import MeasuredPoint
     from batchline.measure.hazards import Hazard
+    from batchline.prior import Prior
     from batchline.sweep import Curve
 
 
@@ -172,41 +173,16 @@ def _context(calibration: Calibration) -> float:
 
 def _curves(deployment: Deployment, context: float, profile: Profile, step_limit: float | None) -> tuple[Curve, Curve]:
     """Curve of the priors, and the same with the calibrated coefficients."""
-    from batchline import readings, sweep
+    from batchline import sweep
 
-    before = sweep.curve(deployment, context, reading="predict", step_limit=step_limit)
-    priors = profile.prior()
-    best = _optimum(deployment, before, context, priors, step_limit)
-    batches = sweep.default_batches(best.batch, before.capacity_batch if before.capacity_batch < 2**40 else None)
-    steps = readings.steps(deployment, context, batches, "predict", priors)
-    fields = {field.name: getattr(steps, field.name) for field in dataclasses.fields(steps)}
-    return before, dataclasses.replace(before, **fields, optimum=best)
+    def curve(limit: float | None, priors: Prior | None = None) -> Curve:
+        return sweep.curve(deployment, context, reading="predict", step_limit=limit, priors=priors)
 
-
-def _optimum(deployment: Deployment, before: Curve, context: float, priors: Any, step_limit: float | None) -> Any:
-    """Cheapest batch that fits and keeps the limit, by the calibrated coefficients."""
-    import numpy as np
-
-    from batchline import readings
-    from batchline.choice import Optimum
-
-    batches = np.arange(1.0, min(max(before.capacity_batch, 1.0), 65536.0) + 1.0)
-    found = readings.steps(deployment, context, batches, "predict", priors)
-    allowed = np.ones(batches.shape, dtype=bool) if step_limit is None else found.t_step <= step_limit
-    if not allowed.any():
-        allowed[0] = True  # the limit cannot be kept: one sequence comes nearest
-    per_token = np.where(allowed, found.t_step / batches, np.inf)
-    best = int(np.argmax(per_token <= per_token.min() * (1.0 + 1e-9)))
-    last = int(np.flatnonzero(allowed)[-1])
-    binds = "floor" if best < last else "step_limit" if best < batches.size - 1 else "kv"
-    reason = {"floor": "more saves nothing", "step_limit": "more would break the limit", "kv": "the KV cache is full"}
-    return Optimum(
-        batch=int(batches[best]),
-        t_step=float(found.t_step[best]),
-        usd_per_mtok=None if found.usd_per_mtok is None else float(found.usd_per_mtok[best]),
-        binds=binds,
-        reason=f"Batch {int(batches[best]):,}: {reason[binds]}.",
-    )
+    try:
+        return curve(step_limit), curve(step_limit, profile.prior())
+    except InputError as error:  # no batch keeps the limit: the calibration is worth having all the same
+        _output.warn(f"{error.problem} The best batches are those without the limit.")
+        return curve(None), curve(None, profile.prior())
 
 
 def to_dict(found: Found) -> dict[str, Any]:
@@ -343,6 +319,8 @@ def _rates(points: Sequence[MeasuredPoint], files: tuple[str, ...], options: dic
         raise InputError(
             "Three rates are those of one device.", "", "Use --on custom, or give --bandwidth, --flops and --memory."
         )
+    if options["out"] and options["memory"] is None:
+        raise InputError("A profile of your own hardware needs its memory.", "", "Give --memory, like --memory 16GB.")
     if options["report"]:
         raise InputError("A report needs an accelerator.", "", "Give --on NAME, or --bandwidth, --flops and --memory.")
     architecture = Architecture.load(options["model"])
@@ -361,7 +339,7 @@ def _rates(points: Sequence[MeasuredPoint], files: tuple[str, ...], options: dic
 def _flags(rates: Rates, memory: float | None) -> str:
     figures = rates.figures
     bandwidth, flops = figures["bandwidth"] / 1e9, figures["flops"] / 1e12
-    held = "16GB" if memory is None else f"{memory / 1e9:g}GB"
+    held = "SIZE" if memory is None else f"{memory / 1e9:g}GB"
     return f"--on custom --bandwidth {bandwidth:.4g}GB/s --flops {flops:.4g}TFLOPS --memory {held}"
 
 
@@ -385,7 +363,9 @@ def _print_rates(rates: Rates, flags: str, points: Sequence[MeasuredPoint], kept
     )
     if rates.unidentified:
         console.print(f"  {rates.unidentified}", soft_wrap=True)
-    console.print(f"  Use it as {flags} --profile FILE (write one with --out).", soft_wrap=True)
+    console.print(
+        f"  Use it as {flags}, or write it with --out FILE and say --on custom --profile FILE.", soft_wrap=True
+    )
     for line in _explained(points, hazards.inspect(points), kept):
         console.print(f"  {line}" if line else "", soft_wrap=True)
 
@@ -396,9 +376,7 @@ def _save_rates(rates: Rates, count: int, files: tuple[str, ...], options: dict[
     from batchline.deployment import Deployment
 
     figures = rates.figures
-    device = Accelerator.custom(
-        bandwidth=figures["bandwidth"], flops=figures["flops"], memory=options["memory"] or 16e9
-    )
+    device = Accelerator.custom(bandwidth=figures["bandwidth"], flops=figures["flops"], memory=options["memory"])
     deployment = Deployment(
         architecture=rates.architecture,
         accelerator=device,

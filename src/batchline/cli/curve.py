@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 @click.command("curve")
 @click.argument("model")
 @_options.deployment_options
+@_options.profile_option
 @click.option(
     "--context",
     type=_options.TOKENS,
@@ -83,6 +84,7 @@ def command(model: str, **options: Any) -> None:
         step_limit=_step_limit(options),
         within=options["within"],
         max_batch=options["max_batch"],
+        priors=_options.priors_of(options["profile"], deployment),
     )
     _warn(deployment, curve)
     served = None if lengths is None else _served(curve, *lengths)
@@ -119,7 +121,7 @@ def _context(options: dict[str, Any], lengths: tuple[int, int] | None) -> float:
 def _served(curve: Curve, isl: int, osl: int) -> dict[str, Any]:
     from batchline import readings
 
-    state = readings.steady(curve.deployment, isl, osl, curve.optimum.batch)
+    state = readings.steady(curve.deployment, isl, osl, curve.optimum.batch, priors=curve.priors)
     return {
         "isl": isl,
         "osl": osl,
@@ -154,15 +156,7 @@ def _plot(curve: Curve, options: dict[str, Any]) -> None:
         return
     from batchline import chart, sweep
 
-    drawn = sweep.curve(
-        curve.deployment,
-        curve.context,
-        sweep.plot_batches(curve),
-        reading=curve.reading,
-        step_limit=curve.step_limit,
-        within=options["within"],
-        max_batch=options["max_batch"],
-    )
+    drawn = curve.over(sweep.plot_batches(curve))
     spec = chart.six_plots(drawn, batch_axis=options["axis"], theme=options["theme"])
     for path in options["plots"]:
         chart.save(spec, path)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from batchline.cli import _output, _question
+from batchline.cli import _options, _output, _question
 from batchline.errors import InputError
 
 if TYPE_CHECKING:
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 @click.command("launch")
 @click.argument("model", metavar="MODEL | QUESTION.toml")
 @_question.question_options
+@_options.profile_option
 @click.option(
     "--pick", type=click.IntRange(min=1), default=1, show_default=True, help="Which of the plan's candidates."
 )
@@ -40,7 +41,7 @@ def command(model: str, **options: Any) -> None:
     from batchline import launch, planner
 
     question = _question.question_of(model, options)
-    answer = planner.plan(question)
+    answer = planner.plan(question, _options.priors_of(options["profile"]))
     for warning in answer.warnings:
         _output.warn(warning)
     best = answer.best

@@ -14,11 +14,13 @@ from batchline.units import format_time, format_usd
 if TYPE_CHECKING:
     from batchline.fleet import Fleet
     from batchline.planner import Candidate, Plan, Question
+    from batchline.prior import Prior
 
 
 @click.command("plan")
 @click.argument("model", nargs=-1, required=True, metavar="MODEL | QUESTION.toml ...")
 @_question.question_options
+@_options.profile_option
 @click.option(
     "--save", "save_to", type=click.Path(dir_okay=False), metavar="FILE.toml", help="Write the question down."
 )
@@ -59,25 +61,26 @@ def command(model: tuple[str, ...], **options: Any) -> None:
     if options["save_to"]:
         Path(options["save_to"]).write_text(question.to_toml(), encoding="utf-8")
         click.echo(f"Question: {options['save_to']}", err=True)
-    answer = planner.plan(question)
+    priors = _options.priors_of(options["profile"])
+    answer = planner.plan(question, priors)
     for warning in answer.warnings:
         _output.warn(warning)
     if options["as_json"]:
-        _output.print_json(answer.to_dict() | ({"flips": _flips(answer)} if options["flips"] else {}))
+        _output.print_json(answer.to_dict() | ({"flips": _flips(answer, priors)} if options["flips"] else {}))
     elif options["as_csv"]:
         _output.print_csv([_row(one) for one in (*answer.candidates, *answer.front)])
     else:
-        _print(answer, flips=options["flips"])
+        _print(answer, priors, flips=options["flips"])
         if options["worth"] and answer.candidates:
-            _print_worth(answer, options["speculation"])
+            _print_worth(answer, options["speculation"], priors)
     if answer.candidates:
-        _plot(answer, options)
+        _plot(answer, options, priors)
 
 
-def _flips(answer: Plan) -> list[dict[str, Any]]:
+def _flips(answer: Plan, priors: Prior | None) -> list[dict[str, Any]]:
     from batchline import sensitivity
 
-    return [vars(flip) for flip in sensitivity.flips(answer)] if answer.candidates else []
+    return [vars(flip) for flip in sensitivity.flips(answer, priors)] if answer.candidates else []
 
 
 def _row(one: Candidate) -> dict[str, Any]:
@@ -91,7 +94,7 @@ def _row(one: Candidate) -> dict[str, Any]:
     )
 
 
-def _plot(answer: Plan, options: dict[str, Any]) -> None:
+def _plot(answer: Plan, options: dict[str, Any], priors: Prior | None) -> None:
     if not options["plot"] and not options["tornado"]:
         return
     from batchline import chart, chart_plan, sensitivity
@@ -100,7 +103,7 @@ def _plot(answer: Plan, options: dict[str, Any]) -> None:
         chart.save(chart_plan.pareto(answer, theme=options["theme"]), options["plot"])
         click.echo(f"Pareto front: {options['plot']}", err=True)
     if options["tornado"]:
-        bars = sensitivity.tornado(answer)
+        bars = sensitivity.tornado(answer, priors=priors)
         chart.save(chart_plan.tornado(answer, bars, theme=options["theme"]), options["tornado"])
         click.echo(f"What moves the cost: {options['tornado']}", err=True)
 
@@ -115,7 +118,7 @@ def _asked(question: Question) -> str:
     return f"{question.model}: {question.isl:,.0f} tokens in, {question.osl:,.0f} out{load}{promises}"
 
 
-def _print(answer: Plan, *, flips: bool) -> None:
+def _print(answer: Plan, priors: Prior | None, *, flips: bool) -> None:
     console = _output.console()
     console.print()
     console.print(_asked(answer.question), style="bold")
@@ -136,11 +139,11 @@ def _print(answer: Plan, *, flips: bool) -> None:
         console.print(f"  {line}")
     if flips:
         console.print()
-        for flip in _flips(answer):
+        for flip in _flips(answer, priors):
             console.print(f"  {flip['sentence']}")
 
 
-def _print_worth(answer: Plan, speculation: str | None) -> None:
+def _print_worth(answer: Plan, speculation: str | None, priors: Prior | None) -> None:
     """Gains against the cheapest deployment, in words."""
     from batchline import goodput, worth
 
@@ -153,7 +156,7 @@ def _print_worth(answer: Plan, speculation: str | None) -> None:
         if name in now[kind]:
             continue
         try:
-            found = worth.format_gain(one, contexts=contexts, **{kind: name})  # type: ignore[arg-type]
+            found = worth.format_gain(one, contexts=contexts, priors=priors, **{kind: name})  # type: ignore[arg-type]
         except BatchlineError as error:
             lines.append(f"{name} {kind}: {error.problem}")
         else:
@@ -162,7 +165,7 @@ def _print_worth(answer: Plan, speculation: str | None) -> None:
     promises = {name: promise for name, promise in question.promises.items() if name in goodput.PROMISES}
     if speculation:
         made = _draft(speculation)
-        gain = worth.speculation_gain(one, made, question.isl, question.osl, rate, promises)
+        gain = worth.speculation_gain(one, made, question.isl, question.osl, rate, promises, priors=priors)
         lines.append(f"A draft ({speculation}): {gain}")
     apart = worth.disaggregation(
         one,
@@ -172,6 +175,7 @@ def _print_worth(answer: Plan, speculation: str | None) -> None:
         promises,
         headroom=question.headroom,
         prefix_hit_rate=question.prefix_hit_rate,
+        priors=priors,
     )
     lines.append(f"Prompts on machines of their own: {apart}")
     console.print()
@@ -272,6 +276,7 @@ def _fleet(files: tuple[str, ...], options: dict[str, Any]) -> None:
     from batchline import accelerator, fleet, planner
 
     available = {accelerator.resolve(name): n for name, n in options.pop("available")}
+    priors = _options.priors_of(options.pop("profile"))
     made: list[Any] = []
     demand = {}
     for path in files:
@@ -280,7 +285,7 @@ def _fleet(files: tuple[str, ...], options: dict[str, Any]) -> None:
         if question.rate is None:
             raise InputError(f"{path} has no rate.", "", "A fleet needs one for each workload: rate = 5.")
         demand[workload] = question.rate
-        made += planner.pools(question, workload)
+        made += planner.pools(question, workload, priors)
         for name, n in question.available.items():
             available.setdefault(accelerator.resolve(name), n)
     found = fleet.fleet(demand, made, available, shared=options["shared"])

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 @click.command("price")
 @click.argument("model")
 @_options.deployment_options
+@_options.profile_option
 @click.option(
     "--isl", type=_options.TOKENS, default="4k", show_default=True, metavar="TOKENS", help="Tokens of a prompt."
 )
@@ -83,6 +84,7 @@ def command(model: str, **options: Any) -> None:
         contexts=[parse_tokens(text) for text in options["contexts"]],
         prefix_hit_rate=options["prefix_hit_rate"],
         reading=options["reading"],
+        priors=_options.priors_of(options["profile"], deployment),
     )
     if deployment.price is not None and (warning := deployment.price.stale_warning()):
         _output.warn(warning)

@@ -12,6 +12,7 @@ from batchline.cli.curve import _context, _lengths, _served, _step_limit
 
 if TYPE_CHECKING:
     from batchline.planner import Plan
+    from batchline.prior import Prior
 
 
 _TYPED = "batchline.typed"
@@ -28,6 +29,7 @@ class _Remembering(click.Command):
 @click.command("report", cls=_Remembering)
 @click.argument("model")
 @_options.deployment_options
+@_options.profile_option
 @click.option(
     "--context",
     type=_options.TOKENS,
@@ -95,6 +97,7 @@ def command(model: str, **options: Any) -> None:
         _context(options, lengths),
         reading=options["reading"],
         step_limit=_step_limit(options),
+        priors=_options.priors_of(options["profile"], deployment),
         **bounds,
     )
     made = report.report(
@@ -104,7 +107,7 @@ def command(model: str, **options: Any) -> None:
         command=again,
         served=None if lengths is None else _served(curve, *lengths),
         measured=_measured(options["files"]),
-        plan=None if options["question"] is None else _planned(options["question"]),
+        plan=None if options["question"] is None else _planned(options["question"], curve.priors),
         flips=options["flips"],
         **bounds,
     )
@@ -129,7 +132,7 @@ def _measured(files: tuple[str, ...]) -> list[dict[str, Any]]:
     return [{"name": point.name, "batch": point.batch, "t_step_s": point.step_s} for point in shown]
 
 
-def _planned(path: str) -> Plan:
+def _planned(path: str, priors: Prior | None) -> Plan:
     from batchline import planner
 
-    return planner.plan(planner.load_question(path))
+    return planner.plan(planner.load_question(path), priors)

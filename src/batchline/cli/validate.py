@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from batchline.cli import _output
+from batchline.cli import _options, _output
 
 if TYPE_CHECKING:
     from batchline.validate import Outcome
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 @click.command("validate")
 @click.argument("files", nargs=-1, required=True, type=click.Path(exists=True, dir_okay=False))
-@click.option("--profile", type=click.Path(exists=True, dir_okay=False), help="Profile of `batchline calibrate`.")
+@_options.profile_option
 @click.option("--json", "as_json", is_flag=True, help="Print JSON: every row, and a summary.")
 @click.option("--csv", "as_csv", is_flag=True, help="Print every row as comma-separated values.")
 def command(files: tuple[str, ...], profile: str | None, as_json: bool, as_csv: bool) -> None:
@@ -29,11 +29,7 @@ def command(files: tuple[str, ...], profile: str | None, as_json: bool, as_csv: 
     """
     from batchline import validate
 
-    priors = None
-    if profile:
-        from batchline.calibrate import Profile
-
-        priors = Profile.load(profile).prior()
+    priors = _options.priors_of(profile)
     outcomes: list[Outcome] = []
     for file in files:
         outcomes += validate.predict(validate.read(file), priors)

@@ -9,7 +9,6 @@ The sentences (`Told`) and the changes (`what_if`) are the page's too.
 
 from __future__ import annotations
 
-import dataclasses
 import datetime as dt
 import math
 import tempfile
@@ -21,11 +20,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from batchline import __version__, chart, prior, readings, sweep
+from batchline import __version__, chart, prior, sweep
 from batchline.errors import InputError, UnknownNameError
-from batchline.report._blocks import Document, Figure, Items, Section, Table, Text, to_fragment, to_html, to_markdown
 from batchline.report._told import Told, terms
 from batchline.report._what_if import Change, what_if
+from batchline.report.blocks import Document, Figure, Items, Section, Table, Text, to_fragment, to_html, to_markdown
 from batchline.strings import LANGUAGES, text
 from batchline.units import format_rate, format_time, format_usd
 
@@ -70,8 +69,7 @@ def on_whole_batches(curve: Curve) -> Curve:
         [np.geomspace(1.0, last, _POINTS), doubled, [mark for mark in marks if np.isfinite(mark)], [last]]
     )
     whole = np.unique(np.round(spread))
-    found = readings.steps(curve.deployment, curve.context, whole[whole >= 1], curve.reading)
-    return dataclasses.replace(curve, **{entry.name: getattr(found, entry.name) for entry in dataclasses.fields(found)})
+    return curve.over(whole[whole >= 1])
 
 
 @dataclass(frozen=True)
@@ -446,12 +444,7 @@ class _Writer:
         return Section(self.say("changes"), (Text(self.say("changes_means")), table))
 
     def measured(self, points: Sequence[Mapping[str, Any]]) -> Section:
-        predicted = readings.steps(
-            self.curve.deployment,
-            self.curve.context,
-            np.array([float(point["batch"]) for point in points]),
-            self.curve.reading,
-        ).t_step
+        predicted = self.curve.over([float(point["batch"]) for point in points]).t_step
         rows = tuple(
             (
                 str(point.get("name", "")),
@@ -500,7 +493,7 @@ class _Writer:
 
     def again(self, command: str) -> Section:
         blocks: list[Any] = [Text(command, code=True)] if command else []
-        loaded = prior.load()
+        loaded = self.curve.priors or prior.load()
         basis = {"source": loaded.source, "points": f"{loaded.points:,}"}
         blocks.append(Text(self.say("made_with", version=__version__, **basis)))
         return Section(self.say("again"), tuple(blocks))

@@ -94,6 +94,7 @@ def what_if(curve: Curve, *, within: float | None = None, max_batch: float | Non
                 step_limit=limit,
                 within=within,
                 max_batch=max_batch,
+                priors=curve.priors,
             )
         except BatchlineError as error:
             found.append(
