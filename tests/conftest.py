@@ -1,9 +1,13 @@
 """What several tests share."""
 
+import os
 from pathlib import Path
 
 import pytest
 from hypothesis import settings
+
+# Whatever the terminal of the one who tests speaks.
+os.environ["BATCHLINE_LANGUAGE"] = "en"
 
 # A shared machine is slow at times: laws are tested, not speed. `--hypothesis-profile=thorough` looks longer.
 settings.register_profile("default", deadline=None, max_examples=60)

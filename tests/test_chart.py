@@ -5,15 +5,12 @@ from __future__ import annotations
 import json
 import re
 import shutil
-import string
 import struct
 import subprocess
 import sys
-import tomllib
 import zlib
 from dataclasses import dataclass, replace
 from functools import cache
-from importlib import resources
 from itertools import combinations
 from typing import TYPE_CHECKING, Any
 
@@ -774,30 +771,6 @@ def test_importing_charts_loads_neither_altair_nor_the_converter():
     assert (
         subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip() == "[]"
     )
-
-
-# --- The catalogue of texts -------------------------------------------------------------------------------------------
-
-
-def fields(text: str) -> set[str]:
-    return {name for _, name, _, _ in string.Formatter().parse(text) if name}
-
-
-def test_every_text_has_every_language_with_the_same_fields():
-    table = tomllib.loads(resources.files("batchline").joinpath("data/strings.toml").read_text(encoding="utf-8"))
-    for group, entries in table.items():
-        for name, entry in entries.items():
-            assert set(entry) == set(strings.LANGUAGES), (group, name)
-            assert fields(entry["en"]) == fields(entry["ko"]), (group, name)
-
-
-def test_texts():
-    assert strings.text("chart.knee", batch="12") == "knee 12"
-    assert strings.text("chart.knee", "ko", batch="12") == "꺾임점 12"
-    with pytest.raises(UnknownNameError, match=r"no text 'chart\.kne'.*chart\.knee"):
-        strings.text("chart.kne")
-    with pytest.raises(UnknownNameError, match="no language 'fr'"):
-        strings.text("chart.knee", "fr", batch="12")
 
 
 def test_charts_speak_of_a_real_deployment_in_both_languages():

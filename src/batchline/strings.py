@@ -1,6 +1,7 @@
-"""Every sentence and name that people read in charts and reports, in English and Korean, from one catalogue.
+"""Every sentence and name that people read, in English and Korean, from one catalogue.
 
-`data/strings.toml` holds a table per group and a key per text; each key has every language, with the same fields.
+`data/strings/` holds a file per group (charts, the page, the report, each command) and a key per text; each key has
+every language, with the same fields in braces. A group is read when it is first asked for.
 """
 
 from __future__ import annotations
@@ -17,11 +18,17 @@ __all__ = ["LANGUAGES", "keys", "text"]
 LANGUAGES: Final = ("en", "ko")
 """Languages of the catalogue: English and Korean."""
 
+_FOLDER = resources.files("batchline").joinpath("data/strings")
+
 
 @cache
-def _catalogue() -> dict[str, dict[str, str]]:
-    groups = tomllib.loads(resources.files("batchline").joinpath("data/strings.toml").read_text(encoding="utf-8"))
-    return {f"{group}.{name}": entry for group, entries in groups.items() for name, entry in entries.items()}
+def _groups() -> list[str]:
+    return sorted(file.name.removesuffix(".toml") for file in _FOLDER.iterdir())
+
+
+@cache
+def _group(name: str) -> dict[str, dict[str, str]]:
+    return tomllib.loads(_FOLDER.joinpath(f"{name}.toml").read_text(encoding="utf-8"))
 
 
 def keys() -> list[str]:
@@ -30,14 +37,14 @@ def keys() -> list[str]:
     Returns
     -------
     list of str
-        Like "chart.batch_axis", in the order of the file.
+        Like "chart.batch_axis", by group, in the order of its file.
 
     Examples
     --------
     >>> "chart.batch_axis" in keys()
     True
     """
-    return list(_catalogue())
+    return [f"{group}.{name}" for group in _groups() for name in _group(group)]
 
 
 def text(key: str, language: str = "en", **fields: str | float) -> str:
@@ -69,9 +76,9 @@ def text(key: str, language: str = "en", **fields: str | float) -> str:
     >>> text("chart.full_at", "ko", batch="267")
     'KV 캐시 한도 267'
     """
-    entry = _catalogue().get(key)
-    if entry is None:
-        raise UnknownNameError("text", key, _catalogue())
+    group, _, name = key.partition(".")
+    if group not in _groups() or name not in _group(group):
+        raise UnknownNameError("text", key, keys())
     if language not in LANGUAGES:
         raise UnknownNameError("language", language, LANGUAGES)
-    return entry[language].format(**fields)
+    return _group(group)[name][language].format(**fields)

@@ -10,25 +10,27 @@ from typing import NoReturn
 import click
 
 from batchline import __version__
+from batchline.cli import _language
 from batchline.errors import BatchlineError
+from batchline.strings import text
 
 __all__ = ["cli", "main"]
 
-# command: module, the line that `batchline --help` shows, so that help needs no other import
+# command: module; `batchline --help` shows its line of the catalogue, so that help needs no other import
 _COMMANDS = {
-    "curve": ("batchline.cli.curve", "Which batch to run, what a token costs, how long it takes, and why."),
-    "memory": ("batchline.cli.memory", "What the engine's start-up log will say about memory, and what that means."),
-    "plan": ("batchline.cli.plan", "The cheapest deployments that keep your promises."),
-    "price": ("batchline.cli.price", "A price sheet from cost, beside the market."),
-    "launch": ("batchline.cli.launch", "The command that starts the engine, each flag with its reason."),
-    "simulate": ("batchline.cli.simulate", "Traffic through a continuous-batching scheduler, event by event."),
-    "measure": ("batchline.cli.measure", "Measure a live server, or read the result files you have."),
-    "calibrate": ("batchline.cli.calibrate", "Fit the prediction to your own measurements."),
-    "validate": ("batchline.cli.validate", "Predicted against measured, on your table or the public ones."),
-    "report": ("batchline.cli.report", "One page for a question: the answer and everything behind it."),
-    "serve": ("batchline.cli.serve", "The page: six plots to drag, in your browser."),
-    "list": ("batchline.cli.listing", "Show the catalogue: models, accelerators, prices."),
-    "show": ("batchline.cli.show", "Show one model, config.json or accelerator, with its sources."),
+    "curve": "batchline.cli.curve",
+    "memory": "batchline.cli.memory",
+    "plan": "batchline.cli.plan",
+    "price": "batchline.cli.price",
+    "launch": "batchline.cli.launch",
+    "simulate": "batchline.cli.simulate",
+    "measure": "batchline.cli.measure",
+    "calibrate": "batchline.cli.calibrate",
+    "validate": "batchline.cli.validate",
+    "report": "batchline.cli.report",
+    "serve": "batchline.cli.serve",
+    "list": "batchline.cli.listing",
+    "show": "batchline.cli.show",
 }
 
 
@@ -39,10 +41,10 @@ class _Commands(click.Group):
     def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
         if name not in _COMMANDS:
             return None
-        command = importlib.import_module(_COMMANDS[name][0]).command
+        command = importlib.import_module(_COMMANDS[name]).command
         if not isinstance(command, click.Command):
-            raise TypeError(f"{_COMMANDS[name][0]}.command is no command")
-        return command
+            raise TypeError(f"{_COMMANDS[name]}.command is no command")
+        return _language.spoken_by(command)
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
@@ -54,11 +56,15 @@ class _Commands(click.Group):
         return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        with formatter.section("Commands"):
-            formatter.write_dl([(name, text) for name, (_, text) in _COMMANDS.items()])
+        with formatter.section(_language.say("cli.commands")):
+            formatter.write_dl([(name, _language.say(f"cli.about_{name}")) for name in _COMMANDS])
 
 
-@click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
+@click.group(
+    cls=_Commands,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
+    params=[_language.option(envvar="BATCHLINE_LANGUAGE")],
+)
 @click.version_option(__version__, "-V", "--version", prog_name="batchline", message="%(prog)s %(version)s")
 def cli() -> None:
     """The roofline of batch size.
@@ -73,11 +79,13 @@ def cli() -> None:
 
 def main() -> NoReturn:
     """Run the command line; an error is one paragraph on stderr and exit code 2."""
+    run: dict[str, str] = {}
     try:
-        cli.main(standalone_mode=False)
+        cli.main(standalone_mode=False, obj=run)
         sys.stdout.flush()
     except BatchlineError as error:
-        click.echo(f"{click.style('Error:', fg='red', bold=True)} {error}", err=True, color=_colour())
+        label = click.style(text("cli.error", _language.of(run)), fg="red", bold=True)
+        click.echo(f"{label} {error}", err=True, color=_colour())
         sys.exit(2)
     except click.ClickException as error:
         error.show()
@@ -85,7 +93,7 @@ def main() -> NoReturn:
     except click.exceptions.Exit as request:
         sys.exit(request.exit_code)
     except (click.Abort, KeyboardInterrupt):
-        click.echo("Stopped.", err=True)
+        click.echo(text("cli.stopped", _language.of(run)), err=True)
         sys.exit(130)
     except BrokenPipeError:
         # The reader of the pipe (head, less) has gone; nothing is wrong.

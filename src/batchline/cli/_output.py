@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from batchline.cli._language import say
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
@@ -64,4 +66,4 @@ def table(columns: Iterable[tuple[str, str]], rows: Iterable[Sequence[str]], sty
 
 def warn(text: str) -> None:
     """Print a warning on stderr."""
-    click.echo(f"{click.style('Warning:', fg='yellow')} {text}", err=True)
+    click.echo(f"{click.style(say('cli.warning'), fg='yellow')} {text}", err=True)
