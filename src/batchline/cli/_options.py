@@ -9,6 +9,7 @@ import click
 
 from batchline import units
 from batchline.cli import _output
+from batchline.cli._language import say
 from batchline.errors import BatchlineError, InputError
 
 if TYPE_CHECKING:
@@ -121,10 +122,7 @@ def priors_of(path: str | None, deployment: Deployment | None = None) -> Prior |
 
     priors = Profile.load(path).prior()
     if deployment is not None and not priors.knows(case := readings.case_of(deployment)):
-        _output.warn(
-            f"{path} was measured on {priors.profile.case.cluster} and says nothing of {case.cluster}: "
-            "this is the prediction without it."
-        )
+        _output.warn(say("cli.other_profile", file=path, measured=priors.profile.case.cluster, asked=case.cluster))
     return priors
 
 
