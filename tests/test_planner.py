@@ -264,7 +264,7 @@ def test_arrays_of_the_space_are_those_of_single_deployments():
 
 def test_every_deployment_is_counted():
     arch = Architecture.load("llama-3.1-8b")
-    devices = [Accelerator.load(name) for name in ("h100-sxm", "m3-ultra", "h100-nvl", "a10")]
+    devices = [Accelerator.load(name) for name in ("h100-sxm", "m3-ultra", "gb10", "a10")]
     prices = [price.load("h100-sxm"), None, price.load("h100-sxm"), price.load("a10")]
     space = enumerate_space(
         arch, devices, prices, weights=(None, "fp8"), kvs=("bf16",), engines=("vllm", "trtllm"), context=4000, isl=2000,
@@ -274,6 +274,13 @@ def test_every_deployment_is_counted():
     assert space.refused["no price is known"] == space.considered // 4
     assert space.refused["no dense 16-bit rate is known"] == space.considered // 4
     assert "no dense rate is known in this format" in space.refused  # fp8 on an A10
+
+
+def test_no_device_left_is_an_answer_and_no_crash():
+    own_price = plan(Question(**{**SMALL, "accelerators": ("m3-ultra",)}, prices={"m3-ultra": 1.0}))
+    assert not own_price.candidates
+    with pytest.raises(InputError, match="no dense 16-bit rate is known"):
+        _ = own_price.best
 
 
 def test_layouts_of_a_mixture_of_experts_spread_whole_experts():

@@ -293,7 +293,9 @@ def enumerate_space(
     refuse("the engine deals out whole layers only", deals[e] & ~own_layers[s])
     joined = np.array([one.tp * one.dp for one in shapes])
     domain = np.array([device.scale_up_domain or 1 for device in devices])
-    known = np.array([device.link_bandwidth is not None and device.scale_up_domain is not None for device in devices])
+    known = np.array(
+        [device.link_bandwidth is not None and device.scale_up_domain is not None for device in devices], dtype=bool
+    )
     refuse("the links between devices are not known", (joined[s] > 1) & ~known[a])
     refuse("more devices than the scale-up links join", joined[s] > domain[a])
     rows = np.flatnonzero(keep)
