@@ -83,8 +83,6 @@ def _run(host: str, port: int, workers: int, ready: Callable[[], None]) -> None:
 
     config: dict[str, Any] = {
         "factory": True,
-        "host": host,
-        "port": port,
         "log_level": "warning",
         "access_log": False,
         "server_header": False,
@@ -95,10 +93,21 @@ def _run(host: str, port: int, workers: int, ready: Callable[[], None]) -> None:
     }
     if workers == 1:
         with contextlib.suppress(KeyboardInterrupt):
-            Server(uvicorn.Config("batchline.web.app:create", **config)).run()
+            Server(uvicorn.Config("batchline.web.app:create", host=host, port=port, **config)).run()
         return
-    ready()
-    uvicorn.run("batchline.web.app:create", workers=workers, **config)
+    with _listening(host, port) as listener:
+        ready()
+        uvicorn.run("batchline.web.app:create", workers=workers, fd=listener.fileno(), **config)
+
+
+def _listening(host: str, port: int) -> socket.socket:
+    """Socket that the workers share, which hand it on: without TCP_NODELAY each answer would wait 40 ms."""
+    listener = socket.socket(_family(host), socket.SOCK_STREAM, socket.IPPROTO_TCP)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    listener.bind((host, port))
+    listener.listen()  # whoever asks before the first worker is ready waits
+    return listener
 
 
 def _family(host: str) -> socket.AddressFamily:

@@ -117,7 +117,8 @@ def _told(asked: SimulateQuestion, options: dict[str, Any], language: str, theme
     traffic = _traffic(options)
     run = _Run(deployment, traffic, _mean_context(traffic), _promises(options), options)
     pool = run.pool()
-    result = simulate.simulate(pool, run.served(pool), promises=run.promises, **run.arguments())
+    # Compiling would take longer than so few requests do, and the first who asks would wait for it.
+    result = simulate.simulate(pool, run.served(pool), promises=run.promises, compiled=False, **run.arguments())
     warnings = [f"{count:,} {what}." for what, count in result.repairs.items()]
     return {
         "simulation": {**_head(run), **result.to_dict()},

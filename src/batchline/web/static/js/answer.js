@@ -3,6 +3,25 @@
 import { byId, element, fill, problemInto, put, tilesInto } from "./dom.js";
 import { bytes, percent, rate, say, time, usd, whole } from "./words.js";
 
+// While a slider moves, most lines stay: only what differs is written.
+function lines(list, texts) {
+  if (list.children.length !== texts.length) list.replaceChildren(...texts.map(() => element("li")));
+  texts.forEach((text, i) => put(list.children[i], text));
+}
+
+function factsInto(list, facts) {
+  const names = facts.map((fact) => fact.name).join();
+  if (list.dataset.names !== names) {
+    list.dataset.names = names;
+    list.replaceChildren(...facts.map((fact) => {
+      const row = element("div");
+      row.append(element("dt", fact.name), element("dd"), element("dd", fact.means, "means"));
+      return row;
+    }));
+  }
+  facts.forEach((fact, i) => put(list.children[i].children[1], fact.value));
+}
+
 let spokenTimer = 0;
 
 export function showAnswer(reply) {
@@ -13,12 +32,8 @@ export function showAnswer(reply) {
   put(byId("headline"), answer.headline);
   put(byId("why"), answer.sentences.join(" "));
   tilesInto(byId("tiles"), answer.tiles);
-  byId("warnings").replaceChildren(...answer.warnings.map((text) => element("li", text)));
-  byId("facts").replaceChildren(...answer.facts.map((fact) => {
-    const row = element("div");
-    row.append(element("dt", fact.name), element("dd", fact.value), element("dd", fact.means, "means"));
-    return row;
-  }));
+  lines(byId("warnings"), answer.warnings);
+  factsInto(byId("facts"), answer.facts);
   put(byId("basis"), answer.basis);
   const served = curve.serving;
   byId("served").hidden = !served;

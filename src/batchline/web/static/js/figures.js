@@ -17,6 +17,8 @@ export class Figure {
     this.holder = holder;
     this.key = key;
     this.placed = null;
+    this.seen = true;
+    new IntersectionObserver(([entry]) => { this.seen = entry.isIntersecting; }, { rootMargin: "100px" }).observe(holder);
     this.view = null;
     this.signals = new Set();
     this.datasets = new Set();
@@ -60,6 +62,8 @@ export class Figure {
   }
 
   put({ datasets, signals, columns }) {
+    // What is out of sight is drawn when it all rests.
+    if (columns && !this.seen && !(`${this.key}_labels` in datasets)) return null;
     if (columns?.[this.key]) datasets = { ...datasets, ...this.rows(columns[this.key]) };
     if (`${this.key}_labels` in datasets) this.rest(datasets, signals);
     else if (columns) datasets = { ...datasets, ...this.ridden(columns[this.key], signals) };
