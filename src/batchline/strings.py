@@ -13,7 +13,7 @@ from typing import Final
 
 from batchline.errors import UnknownNameError
 
-__all__ = ["LANGUAGES", "keys", "text"]
+__all__ = ["LANGUAGES", "group", "keys", "text"]
 
 LANGUAGES: Final = ("en", "ko")
 """Languages of the catalogue: English and Korean."""
@@ -82,3 +82,26 @@ def text(key: str, language: str = "en", **fields: str | float) -> str:
     if language not in LANGUAGES:
         raise UnknownNameError("language", language, LANGUAGES)
     return _group(group)[name][language].format(**fields)
+
+
+def group(name: str, language: str) -> dict[str, str]:
+    """Give all texts of a group, for a program of another language that fills them itself.
+
+    Parameters
+    ----------
+    name : str
+        File of the catalogue.
+    language : str
+        "en" or "ko".
+
+    Returns
+    -------
+    dict
+        Name -> text, with its fields still in braces.
+
+    Examples
+    --------
+    >>> group("page", "en")["ui_listed"]
+    '{count} of {all}'
+    """
+    return {key: entry[language] for key, entry in _group(name).items()}

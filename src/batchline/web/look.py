@@ -15,8 +15,8 @@ THEMES = ("light", "dark")
 
 
 @cache
-def _table(name: str) -> dict[str, Any]:
-    return tomllib.loads(resources.files("batchline").joinpath(f"data/{name}.toml").read_text(encoding="utf-8"))
+def _theme() -> dict[str, Any]:
+    return tomllib.loads(resources.files("batchline").joinpath("data/chart_theme.toml").read_text(encoding="utf-8"))
 
 
 def palette(theme: str) -> dict[str, str]:
@@ -37,7 +37,7 @@ def palette(theme: str) -> dict[str, str]:
     >>> palette("light")["deployment_a"] == palette("light")["compute"]
     True
     """
-    colours: dict[str, str] = dict(_table("chart_theme")[theme])
+    colours: dict[str, str] = dict(_theme()[theme])
     # Compared deployments carry letters; their colours are the theme's, which are tested for contrast and blindness.
     roles = zip("abcd", ("compute", "weights", "kv", "communication"), strict=True)
     return colours | {f"deployment_{letter}": colours[role] for letter, role in roles}
@@ -45,7 +45,7 @@ def palette(theme: str) -> dict[str, str]:
 
 def fonts(language: str) -> str:
     """Fonts of a language, as CSS lists them."""
-    return str(_table("chart_theme")["font"][language])
+    return str(_theme()["font"][language])
 
 
 def theme_css() -> str:
@@ -85,6 +85,5 @@ def words(language: str) -> dict[str, str]:
     >>> words("en")["ui_listed"]
     '{count} of {all}'
     """
-    groups = _table("strings")
-    names = {name: entry[language] for name, entry in groups["chart"].items() if name.startswith("name_")}
-    return names | {name: entry[language] for name, entry in groups["page"].items()}
+    names = {name: said for name, said in strings.group("chart", language).items() if name.startswith("name_")}
+    return names | strings.group("page", language)
