@@ -23,7 +23,6 @@ PENDING = {
     "_calibration_report",
     "_explain",
     "calibrate",
-    "curve",
     "launch",
     "listing",
     "measure",
@@ -103,8 +102,7 @@ def spoken(path):
     skipped = {inner for node in silent for inner in ast.walk(node)}
     for node in ast.walk(tree):
         if isinstance(node, ast.Constant) and isinstance(node.value, str) and node not in skipped:
-            if node.value not in STYLES:
-                yield from re.findall(r"[A-Za-z]+,? [a-z]{2,}.*", node.value)
+            yield from re.findall(r"[A-Za-z]+,? [a-z]{2,}.*", "" if node.value in STYLES else node.value)
 
 
 @pytest.mark.parametrize("path", [pytest.param(p, id=p.stem) for p in sorted((SRC / "cli").glob("*.py"))])
@@ -133,6 +131,15 @@ def test_programs_read_the_same_in_every_language():
     asked = ["curve", "llama-3.1-8b", "--on", "h100", "--json"]
     spoken = [CliRunner().invoke(cli, [*asked, "--language", language]).stdout for language in strings.LANGUAGES]
     assert spoken[0] == spoken[1]
+
+
+@pytest.mark.parametrize("more", [(), ("--reading", "bound"), ("--within", "0.01"), ("--isl", "1k", "--osl", "1k")])
+def test_the_first_answer_in_korean(more):
+    """Hangul in every line that holds a word of more than two letters other than names and units."""
+    asked = ["curve", "llama-3.1-8b", "--on", "h100", *more, "--language", "ko"]
+    lines = CliRunner().invoke(cli, asked).stdout.splitlines()
+    assert "권장 배치" in lines[3]
+    assert not [line for line in lines if re.search(r"[a-z]{3,} [a-z]{3,}", line) and not re.search("[가-힣]", line)]
 
 
 def test_an_error_is_announced_in_the_language_of_the_run():

@@ -10,6 +10,7 @@ import numpy as np
 from batchline import roofline
 from batchline.errors import InputError
 from batchline.readings import Steps, steps
+from batchline.strings import text
 from batchline.units import format_time
 
 if TYPE_CHECKING:
@@ -38,15 +39,36 @@ class Optimum:
         Cost of a million output tokens there [USD/Mtoken].
     binds : str
         What stops a larger batch: "step_limit", "kv", "max_batch", "within", or "floor" (more saves nothing).
-    reason : str
-        The same as a sentence.
+    because : tuple of tuple
+        What the reason is made of: a key of the catalogue's group `choice`, and what stands in its braces.
     """
 
     batch: int
     t_step: float
     usd_per_mtok: float | None
     binds: str
-    reason: str
+    because: tuple[tuple[str, dict[str, str]], ...]
+
+    @property
+    def reason(self) -> str:
+        """What binds, as a sentence."""
+        return self.told()
+
+    def told(self, language: str = "en") -> str:
+        """Say the reason.
+
+        Parameters
+        ----------
+        language : str
+            "en" or "ko".
+
+        Returns
+        -------
+        str
+            A sentence.
+        """
+        reasons = "; ".join(text(f"choice.{key}", language, **fields) for key, fields in self.because)
+        return text("choice.sentence", language, batch=f"{self.batch:,}", reasons=reasons)
 
     def to_dict(self) -> dict[str, Any]:
         """Give it with the names of the JSON output.
@@ -134,15 +156,15 @@ def optimum(
     batch = int(batches[index])
     binds = _binds(index, allowed, batches, limit=limit, capacity=capacity, within=within)
     cost = None if found.usd_per_mtok is None else float(found.usd_per_mtok[index])
-    reason = _reason(deployment, context, found, index, binds, floor, step_limit)
+    because = _because(deployment, context, found, index, binds, floor, step_limit)
     if within is not None and per_token[index] > floor * (1.0 + within):
-        reason = f"{reason[:-1]}; no batch that fits comes within {within:.0%} of it."
+        because.append(("missed", {"within": f"{within:.0%}"}))
     return Optimum(
         batch=batch,
         t_step=float(found.t_step[index]),
         usd_per_mtok=cost,
         binds=binds,
-        reason=reason,
+        because=tuple(because),
     )
 
 
@@ -170,7 +192,7 @@ def _binds(
     return "kv" if limit == capacity else "max_batch"
 
 
-def _reason(
+def _because(
     deployment: Deployment,
     context: float,
     found: Steps,
@@ -178,25 +200,22 @@ def _reason(
     binds: str,
     floor: float,
     step_limit: float | None,
-) -> str:
+) -> list[tuple[str, dict[str, str]]]:
     batch = int(found.batch[index])
     first = {
-        "kv": f"the KV cache is full ({batch:,} x {context:,.0f} tokens)",
-        "step_limit": f"one more sequence would take a step past your limit of {format_time(step_limit or 0)}",
-        "max_batch": "it is the largest batch that you allow",
-        "floor": "a larger batch would take longer and save nothing",
-        "within": "it is the smallest batch that is near enough to the cheapest",
-    }[binds]
+        "kv": {"batch": f"{batch:,}", "context": f"{context:,.0f}"},
+        "step_limit": {"limit": format_time(step_limit or 0)},
+    }
+    because = [(binds, first.get(binds, {}))]
     excess = float(found.t_step[index]) / batch / floor
-    floor_name = "the article's floor" if found.reading == "predict" else "its floor"
-    at_floor = f"the cost there is at {floor_name}"
-    second = at_floor if excess < 1.005 else f"the cost there is {excess:.2f}x {floor_name}"
-    sentence = f"batch {batch:,}: {first}; {second}"
+    # A prediction lies above the floor that the article's model has at the same price.
+    whose = "_article" if found.reading == "predict" else ""
+    because.append((f"at_floor{whose}", {}) if excess < 1.005 else (f"times_floor{whose}", {"times": f"{excess:.2f}"}))
     slope = float(found.t_kv[index]) / batch
     compute = float(found.t_compute[index]) / batch
     if found.reading != "predict" and excess > 1.1 and slope > 0 and slope >= compute:
         # Above the balance context only the weights can still be shared further.
         fixed = float(roofline.t_weights(deployment.step_weight_bytes(np.inf), deployment.bandwidth))
         enough = float(roofline.batch_within(0.1, fixed, slope))
-        sentence += f"; weights would weigh less than a tenth from {enough:,.0f} on"
-    return sentence + "."
+        because.append(("weights_small", {"batch": f"{enough:,.0f}"}))
+    return because

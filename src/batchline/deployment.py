@@ -21,6 +21,7 @@ from batchline.accelerator import Accelerator
 from batchline.architecture import Architecture
 from batchline.errors import DoesNotFitError, InputError, MissingFactError, UnknownNameError
 from batchline.memory import kv_shards
+from batchline.strings import text
 from batchline.units import format_bytes, parse_devices
 
 if TYPE_CHECKING:
@@ -149,7 +150,34 @@ class Deployment:
     @property
     def title(self) -> str:
         """Model, format and devices in a line."""
-        return f"{self.architecture.name} {self.weights_name} on {self.count} x {self.accelerator.name}"
+        return self.titled()
+
+    def titled(self, language: str = "en") -> str:
+        """Name it in a line.
+
+        Parameters
+        ----------
+        language : str
+            "en" or "ko".
+
+        Returns
+        -------
+        str
+            Model, format and devices.
+
+        Examples
+        --------
+        >>> Deployment.of("llama-3.1-8b", "h100").titled("ko")
+        'llama-3.1-8b bf16, h100-sxm 1대'
+        """
+        return text(
+            "deployment.title",
+            language,
+            model=self.architecture.name,
+            weights=self.weights_name,
+            count=f"{self.count:,}",
+            device=self.accelerator.name,
+        )
 
     # -- what the article's formulas take, for the whole deployment -------------------------------------------------
 

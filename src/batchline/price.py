@@ -26,6 +26,7 @@ from typing import Final
 
 from batchline import accelerator
 from batchline.errors import InputError, MissingFactError, UnknownNameError, closest
+from batchline.strings import text
 
 __all__ = ["OwnerCost", "Price", "Quote", "given", "load", "names", "owner_cost", "quotes"]
 
@@ -131,7 +132,7 @@ class Price:
             return 0
         return max(0, ((today or dt.datetime.now(tz=dt.UTC).date()) - self.newest).days)
 
-    def stale_warning(self, today: dt.date | None = None, limit: int = STALE_DAYS) -> str | None:
+    def stale_warning(self, today: dt.date | None = None, limit: int = STALE_DAYS, language: str = "en") -> str | None:
         """Sentence to show when the newest quote is old.
 
         Parameters
@@ -140,6 +141,8 @@ class Price:
             The day to count from; None is today.
         limit : int
             Age up to which a price is fresh [day].
+        language : str
+            "en" or "ko".
 
         Returns
         -------
@@ -155,10 +158,15 @@ class Price:
         age = self.age_days(today)
         if age <= limit:
             return None
-        return f"The newest price of {self.accelerator} is {age} days old ({self.newest}); give your own with --price."
+        return text("price.stale", language, accelerator=self.accelerator, age=f"{age:,}", newest=str(self.newest))
 
-    def describe(self) -> str:
+    def describe(self, language: str = "en") -> str:
         """Where the median comes from, in a few words.
+
+        Parameters
+        ----------
+        language : str
+            "en" or "ko".
 
         Returns
         -------
@@ -171,10 +179,11 @@ class Price:
         ('median of 2 prices, 2026-09-25', 'your price')
         """
         if self.oldest is None or self.newest is None:
-            return "your price"
-        what = f"median of {self.n} prices" if self.n > 1 else "one price"
-        days = str(self.newest) if self.oldest == self.newest else f"{self.oldest} to {self.newest}"
-        return f"{what}, {days}"
+            return text("price.yours", language)
+        days = str(self.newest)
+        if self.oldest != self.newest:
+            days = text("price.span", language, oldest=str(self.oldest), newest=days)
+        return text("price.median" if self.n > 1 else "price.one", language, count=f"{self.n:,}", days=days)
 
 
 @dataclass(frozen=True)

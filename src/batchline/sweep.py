@@ -14,6 +14,7 @@ import numpy as np
 from batchline import choice, roofline
 from batchline.errors import InputError
 from batchline.readings import Steps, steps
+from batchline.strings import text
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -156,8 +157,25 @@ class Curve(Steps):
     @property
     def title(self) -> str:
         """Model, format, devices, context and price in a line."""
-        price = "" if self.usd_per_hour is None else f", ${self.usd_per_hour:,.2f}/h"
-        return f"{self.deployment.title}, context {self.context:,.0f}{price}"
+        return self.titled()
+
+    def titled(self, language: str = "en") -> str:
+        """Name it in a line.
+
+        Parameters
+        ----------
+        language : str
+            "en" or "ko".
+
+        Returns
+        -------
+        str
+            Model, format, devices, context and, if known, price.
+        """
+        fields = {"deployment": self.deployment.titled(language), "context": f"{self.context:,.0f}"}
+        if self.usd_per_hour is None:
+            return text("deployment.at_context", language, **fields)
+        return text("deployment.at_price", language, **fields, price=f"${self.usd_per_hour:,.2f}")
 
     def over(self, batch: Any) -> Curve:
         """Give the same answer over other batches.

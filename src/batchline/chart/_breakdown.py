@@ -9,7 +9,7 @@ import numpy as np
 
 from batchline import strings
 from batchline.chart._scene import batch_text, rounded
-from batchline.chart._story import milliseconds
+from batchline.chart._story import headline, milliseconds
 from batchline.chart._text import text_width
 
 if TYPE_CHECKING:
@@ -109,7 +109,8 @@ def breakdown(story: Story, palette: Mapping[str, str]) -> Breakdown:
     longest = sorted(at_run, key=lambda name: -at_run[name])
     listed = ", ".join(f"{_name(story, name)} {at_run[name]:.0f}%" for name in longest if at_run[name] >= 0.5)
     title = story.say("breakdown", batch=batch_text(story.batch), parts=listed)
-    subtitle = story.say("breakdown_subtitle", time=milliseconds(story.curve.optimum.t_step), title=story.curve.title)
+    time, title = milliseconds(story.curve.optimum.t_step), headline(story.curve, story.language)
+    subtitle = story.say("breakdown_subtitle", time=time, title=title)
     fills = _fills(share, palette)
     rows = [
         {"role": name, "fill": fills[name], "order": i, "batch": rounded(b), "share": rounded(v)}

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from batchline.chart._axis import Axis
     from batchline.chart._sample import CurveLike, Sample
 
-__all__ = ["Story", "answer", "milliseconds", "round_time"]
+__all__ = ["Story", "answer", "headline", "milliseconds", "round_time"]
 
 
 def milliseconds(seconds: float) -> str:
@@ -188,23 +188,10 @@ class Story:
         return Mark("knee", self.say("knee", batch=words), self.knee or 0.0, value)
 
 
-def _headline(curve: CurveLike, language: str) -> str:
-    """Model, devices, context and price; in Korean word for word, where the curve knows its deployment."""
-    deployment = getattr(curve, "deployment", None)
-    if language == "en" or deployment is None:
-        return curve.title
-    price = ""
-    if curve.usd_per_hour is not None:
-        price = text("chart.headline_price", language, price=f"${curve.usd_per_hour:,.2f}")
-    return text(
-        "chart.headline",
-        language,
-        model=f"{deployment.architecture.name} {deployment.weights_name}",
-        count=f"{deployment.count:,}",
-        device=deployment.accelerator.name,
-        context=f"{curve.context:,.0f}",
-        price=price,
-    )
+def headline(curve: CurveLike, language: str) -> str:
+    """What the curve is called; in English where it does not know its Korean name."""
+    titled = getattr(curve, "titled", None)
+    return curve.title if titled is None else str(titled(language))
 
 
 def answer(curve: CurveLike, language: str) -> tuple[str, list[str]]:
@@ -214,7 +201,7 @@ def answer(curve: CurveLike, language: str) -> tuple[str, list[str]]:
     def say(key: str, **fields: str) -> str:
         return text(f"chart.{key}", language, **fields)
 
-    title = say("answer", title=_headline(curve, language), batch=batch_text(best.batch))
+    title = say("answer", title=headline(curve, language), batch=batch_text(best.batch))
     if best.usd_per_mtok is not None and curve.cost_floor_usd_per_mtok:
         ratio = best.usd_per_mtok / curve.cost_floor_usd_per_mtok
         fields = {"time": milliseconds(best.t_step), "cost": format_usd(best.usd_per_mtok), "ratio": f"{ratio:.2f}"}

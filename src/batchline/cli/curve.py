@@ -8,6 +8,7 @@ import click
 import numpy as np
 
 from batchline.cli import _options, _output
+from batchline.cli._language import current, say
 from batchline.errors import InputError
 from batchline.units import format_rate, format_time, format_usd
 
@@ -144,10 +145,10 @@ def _step_limit(options: dict[str, Any]) -> float | None:
 def _warn(deployment: Deployment, curve: Curve) -> None:
     longest = deployment.architecture.max_context
     if longest and curve.context > longest:
-        _output.warn(f"context {curve.context:,} is beyond the model's maximum of {longest:,} tokens.")
+        _output.warn(say("curve.beyond_context", context=f"{curve.context:,}", longest=f"{longest:,}"))
     if deployment.price is None:
-        _output.warn(f"no price is known for {deployment.accelerator.name}: no costs. Give --price.")
-    elif stale := deployment.price.stale_warning():
+        _output.warn(say("curve.no_price", accelerator=deployment.accelerator.name))
+    elif stale := deployment.price.stale_warning(language=current()):
         _output.warn(stale)
 
 
@@ -157,10 +158,10 @@ def _plot(curve: Curve, options: dict[str, Any]) -> None:
     from batchline import chart, sweep
 
     drawn = curve.over(sweep.plot_batches(curve))
-    spec = chart.six_plots(drawn, batch_axis=options["axis"], theme=options["theme"])
+    spec = chart.six_plots(drawn, batch_axis=options["axis"], theme=options["theme"], language=current())
     for path in options["plots"]:
         chart.save(spec, path)
-        click.echo(f"Six plots: {path}", err=True)
+        click.echo(say("curve.plotted", file=path), err=True)
 
 
 def _print(curve: Curve, served: dict[str, Any] | None) -> None:
@@ -180,66 +181,69 @@ def _print(curve: Curve, served: dict[str, Any] | None) -> None:
 
 
 def _title(curve: Curve) -> str:
-    price = curve.deployment.price
-    return curve.title if price is None or price.newest is None else f"{curve.title} ({price.describe()})"
+    title, price = curve.titled(current()), curve.deployment.price
+    return title if price is None or price.newest is None else f"{title} ({price.describe(current())})"
 
 
 def _answer(curve: Curve) -> list[tuple[str, str]]:
     best = curve.optimum
     where = int(np.flatnonzero(curve.batch == best.batch)[0]) if best.batch in curve.batch else None
-    line = f"Run a batch of {best.batch:,}: {format_time(best.t_step)} a step"
-    if best.usd_per_mtok is not None:
-        line += f", {format_usd(best.usd_per_mtok)} per million tokens"
-        if curve.prediction is not None and where is not None:
-            scale = best.usd_per_mtok / best.t_step
-            low, high = (float(edge[where]) * scale for edge in (curve.prediction.low, curve.prediction.high))
-            line += f" (90% interval {format_usd(low)} to {format_usd(high)})"
-    lines = [(f"{line}.", "bold green")]
+    lines = [(_run(curve, where), "bold green")]
     if curve.prediction is not None and where is not None:
         lines.append((_split(curve, where), ""))
-    lines.append((f"{best.reason[0].upper()}{best.reason[1:]}", ""))
+    reason = best.told(current())
+    lines.append((f"{reason[0].upper()}{reason[1:]}", ""))
     return lines
 
 
+def _run(curve: Curve, where: int | None) -> str:
+    best = curve.optimum
+    fields = {"batch": f"{best.batch:,}", "time": format_time(best.t_step)}
+    if best.usd_per_mtok is None:
+        return say("curve.run", **fields)
+    fields["cost"] = format_usd(best.usd_per_mtok)
+    if curve.prediction is None or where is None:
+        return say("curve.run_cost", **fields)
+    scale = best.usd_per_mtok / best.t_step
+    low, high = (float(edge[where]) * scale for edge in (curve.prediction.low, curve.prediction.high))
+    return say("curve.run_interval", **fields, low=format_usd(low), high=format_usd(high))
+
+
 def _split(curve: Curve, where: int) -> str:
-    names = {
-        "kv": "KV fetch",
-        "weights": "weights",
-        "compute": "compute",
-        "communication": "communication",
-        "overhead": "overhead",
-    }
     terms = {} if curve.prediction is None else curve.prediction.terms
     shares = sorted(
-        ((float(part[where]) / float(curve.t_step[where]), names[name]) for name, part in terms.items()), reverse=True
+        ((float(part[where]) / float(curve.t_step[where]), name) for name, part in terms.items()), reverse=True
     )
-    first, *rest = [f"{name} {share:.0%}" for share, name in shares if share >= 0.005]
-    head, _, percent = first.rpartition(" ")
-    return (
-        f"{head[0].upper()}{head[1:]} takes {percent} of the step, {', '.join(rest)}."
-        if rest
-        else f"{first} of the step."
+    named = [(say(f"curve.part_{name}"), f"{share:.0%}") for share, name in shares if share >= 0.005]
+    first, share = named[0]
+    rest = ", ".join(f"{name} {percent}" for name, percent in named[1:])
+    return say(
+        "curve.split" if rest else "curve.split_one", first=f"{first[0].upper()}{first[1:]}", share=share, rest=rest
     )
 
 
 def _served_line(served: dict[str, Any]) -> str:
-    stop = {"kv": "the KV cache", "prefill": "prefill", "max_num_seqs": "max_num_seqs", "step_limit": "the step limit"}
-    saturated = f"; {stop[served['saturated_by']]} stops more load" if served["saturated_by"] else ""
-    return (
-        f"Served {served['isl']:,} in / {served['osl']:,} out at {served['concurrency']:,} requests in flight: "
-        f"TPOT {format_time(served['tpot_s'])}, TTFT {format_time(served['ttft_s'])}, "
-        f"{format_rate(served['output_tokens_per_s'])} out{saturated}."
+    line = say(
+        "curve.served",
+        isl=f"{served['isl']:,}",
+        osl=f"{served['osl']:,}",
+        concurrency=f"{served['concurrency']:,}",
+        tpot=format_time(served["tpot_s"]),
+        ttft=format_time(served["ttft_s"]),
+        rate=format_rate(served["output_tokens_per_s"]),
     )
+    stops = served["saturated_by"]
+    return f"{line} {say(f'curve.stops_{stops}')}" if stops else line
 
 
 def _rows(curve: Curve) -> Any:
-    columns = [(name, "right") for name in ("  batch", "step", "per user", "total", "$/Mtok", "MFU", "MBU")]
-    columns.append(("bound by", "left"))
+    columns = [(f"  {say('curve.batch')}", "right")]
+    columns += [(say(f"curve.{name}"), "right") for name in ("step", "per_user", "total", "cost")]
+    columns += [("MFU", "right"), ("MBU", "right"), (say("curve.bound_by"), "left")]
     rows, styles = [], []
     for record in curve.to_records():
         beyond = record["batch"] > curve.capacity_batch
         cost = record["usd_per_mtok"]
-        decides = {"kv": "KV cache"}.get(record["bound_by"], record["bound_by"])
         rows.append(
             (
                 f"{record['batch']:,}",
@@ -249,7 +253,7 @@ def _rows(curve: Curve) -> Any:
                 "-" if cost is None else f"{cost:,.2f}" if cost >= 0.1 else f"{cost:.3g}",
                 f"{record['mfu']:.0%}",
                 f"{record['mbu']:.0%}",
-                "does not fit: KV cache full" if beyond else decides,
+                say("curve.beyond" if beyond else f"curve.bound_{record['bound_by']}"),
             )
         )
         best = record["batch"] == curve.optimum.batch
@@ -258,35 +262,28 @@ def _rows(curve: Curve) -> Any:
 
 
 def _floors(curve: Curve) -> list[str]:
-    lines = [f"Never below {format_time(curve.latency_floor)} a step: the time to fetch the weights once."]
+    lines = [say("curve.latency_floor", time=format_time(curve.latency_floor))]
     if curve.cost_floor_usd_per_mtok is not None:
-        floor = format_usd(curve.cost_floor_usd_per_mtok)
-        lines.append(f"Never below {floor} per million tokens at this context, whatever the batch.")
+        lines.append(say("curve.cost_floor", cost=format_usd(curve.cost_floor_usd_per_mtok)))
     if curve.knee_batch is not None:
-        lines.append(f"Knee at batch {curve.knee_batch:,.0f}: from there on compute outweighs memory.")
+        lines.append(say("curve.knee", batch=f"{curve.knee_batch:,.0f}"))
     elif curve.balance_context is not None:
-        since = f"{curve.balance_context:,.0f}"
-        lines.append(f"No knee: from {since} tokens of context on memory outweighs compute at every batch.")
+        lines.append(say("curve.no_knee_from", context=f"{curve.balance_context:,.0f}"))
     else:
-        lines.append("No knee: memory outweighs compute at every batch.")
-    lines.append(_basis(curve))
-    lines.append("--explain shows every formula, --plot six.html the six plots, --reading bound the article's floor.")
-    return lines
+        lines.append(say("curve.no_knee"))
+    return [*lines, _basis(curve), say("curve.more")]
 
 
 def _basis(curve: Curve) -> str:
     if curve.prediction is None:
-        name = "article's floor" if curve.reading == "bound" else "serial floor"
-        return f"This is the {name}, not a prediction: datasheet rates, no overhead."
-    known = curve.prediction.provenance
-    new = {
-        "lengths": "this deployment was measured",
-        "deployment": "new to us: this layout",
-        "cluster": "new to us: this combination of model, accelerator, engine and format",
-        "model": "new to us: this model",
-        "accelerator": "new to us: this accelerator",
-        "engine": "new to us: this engine",
-    }[known.novelty]
-    d = curve.deployment
-    what = f"{d.engine} on {d.accelerator.generation}, {d.weights_name}"
-    return f"Predicted for {what}: {known.source}; {known.points:,} points; {new}."
+        return say(f"curve.basis_{curve.reading}")
+    d, known = curve.deployment, curve.prediction.provenance
+    return say(
+        "curve.basis_predict",
+        engine=d.engine,
+        generation=d.accelerator.generation or d.accelerator.name,
+        weights=d.weights_name,
+        source=known.source,
+        points=f"{known.points:,}",
+        novelty=say(f"page.new_{known.novelty}"),
+    )
