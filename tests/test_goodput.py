@@ -1,8 +1,7 @@
-"""Goodput: queueing formulas against exact theory and a small simulation, and laws of the search."""
+"""Goodput: against a small simulation, and laws of the search."""
 
 import heapq
 import itertools
-import math
 import random
 
 import numpy as np
@@ -12,7 +11,7 @@ from hypothesis import strategies as st
 
 from batchline import serving
 from batchline.errors import InputError, UnknownNameError
-from batchline.goodput import Promise, Server, batch_for, chance, factor_at, goodput, normal, point, slot_wait
+from batchline.goodput import Promise, Server, batch_for, chance, factor_at, goodput, point
 from batchline.step import Coefficients, ideal
 
 ENGINE = Coefficients(
@@ -32,54 +31,6 @@ def dense(**changes):
 def server(**changes):
     given = {"ideal": dense(), "coefficients": ENGINE, "isl": 1024, "osl": 512, "capacity_batch": 300.0}
     return Server(**(given | changes))
-
-
-def erlang_c(servers, offered):
-    """Chance to wait in M/M/c, by the recursion of Erlang B."""
-    blocked = 1.0
-    for n in range(1, servers + 1):
-        blocked = offered * blocked / (n + offered * blocked)
-    return blocked / (1 - offered / servers * (1 - blocked))
-
-
-def test_normal_distribution():
-    for z in np.linspace(-6, 6, 49):
-        assert normal(float(z)) == pytest.approx(0.5 * math.erfc(-z / math.sqrt(2)), abs=2e-7)
-
-
-@pytest.mark.parametrize(("servers", "offered"), [(20, 15), (50, 40), (100, 90), (400, 380), (1000, 900)])
-def test_slot_wait_against_erlang_c(servers, offered):
-    # M/M/c: the wait is exponential with rate (c - a) / S given that one waits; service_scv 1 is exponential service.
-    exact = erlang_c(servers, offered) * 10.0 / (servers - offered)
-    assert slot_wait(offered, servers, 10.0, service_scv=1.0) == pytest.approx(exact, rel=0.35, abs=2e-3)
-
-
-def test_slot_wait_is_endless_without_a_free_slot():
-    assert slot_wait(100, 100, 10.0) == np.inf
-    assert slot_wait(5, 100, 10.0, percentile=99) == 0.0
-
-
-def simulated_md1(rate, service, n=200_000, seed=7):
-    rng = random.Random(seed)  # noqa: S311
-    clock = free = 0.0
-    waits = []
-    for _ in range(n):
-        clock += rng.expovariate(rate)
-        waits.append(max(0.0, free - clock))
-        free = max(free, clock) + service
-    return np.array(waits)
-
-
-@pytest.mark.parametrize("use", [0.3, 0.6, 0.9])
-def test_prompt_wait_against_a_simulated_queue(use):
-    from batchline.goodput import prompt_wait
-
-    waits = simulated_md1(use / 0.1, 0.1)
-    assert prompt_wait(use / 0.1, 0.1, 1.0, None) == pytest.approx(waits.mean(), rel=0.1)
-    for percentile in (90, 95, 99):
-        exact = np.percentile(waits, percentile)
-        found = prompt_wait(use / 0.1, 0.1, 1.0, percentile)
-        assert 0.9 * exact - 0.03 <= found <= 1.15 * exact + 0.06  # rather too long than too short
 
 
 def simulated_server(one, rate, slots, n, seed=5):

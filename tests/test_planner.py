@@ -30,7 +30,7 @@ def slow_batch(server, load, slots):
     low, high = 0.0, float(slots)
     for _ in range(30):
         middle = (low + high) / 2
-        carried = float(goodput._pace(server, middle).rate)
+        carried = float(server.load.pace(middle).requests_per_s)
         low, high = (middle, high) if carried <= load else (low, middle)
     return low
 

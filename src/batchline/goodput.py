@@ -1,37 +1,27 @@
 r"""Goodput: the most load that a deployment carries while it keeps its promises, and what it shows at a load.
 
-Requests arrive one by one, whatever the engine does (Poisson). A request that decodes meets, on its data-parallel rank,
-b others on average (Slivnyak: what an arrival finds is what is there all the time) and itself; its prompt leaves n more
-prompts behind in the queue, which are computed before it goes on:
+Requests arrive one by one, whatever the engine does: the open loop of `batchline.serving`, whose load X grows with the
+batch b of a rank, so b answers all. What is promised at a percentile p:
 
-    TPOT(b) = step(b + 1) + f (b + n) / o  t_pf              rate X = b dp / (o TPOT): it grows with b, so b answers all
-    n = rho + a rho^2 / 2 (1 - rho)                          what an M/D/1 queue holds, rho = X f t_pf / dp
-    TPOT at percentile p = TPOT + z_p sqrt(d1^2 + d2^2)      d1: the batch swings by sqrt(g b / (1 - e)) about its mean
-                                                             d2 = f t_pf sqrt(b + n + n^2) / o: so do the prompts
-    TTFT = t_0 + max(t_s, chunks) step + t_pf + wait for the prompts before mine + wait for a free slot
+    TPOT + z_p sqrt(d1^2 + d2^2)    d1: the batch swings by sqrt(g b / (1 - e)) about its mean (Poisson arrivals)
+                                    d2 = f t_pf sqrt(b + n + n^2) / o: so do the prompts
+    TTFT, each of its two waits at percentile p (`batchline.queueing`)
 
     e = 1 - TPOT(alone) / TPOT(b)   share of TPOT that grows with the batch: a slower token keeps more requests present,
                                     so their number is negative binomial with variance b / (1 - e), as in processor
                                     sharing; g = 2 (x - 1 + exp(-x)) / x^2, x = 1 - e: what averages out in a stay
-    prompts before mine    M/D/1: mean rho t_pf / 2 (1 - rho); beyond t with chance rho exp(-2 (1 - rho) t / rho t_pf)
-    a free slot of c       chance P = 1 / (1 + beta Phi(beta) / phi(beta)), beta = (c - b) / sqrt(b / (1 - e)); then
-                           exponential, with mean (1 + v) / 2 over the rate at which a full table gains on arrivals,
-                           v the squared variation of output lengths
 
-The step and the prompt are those of `batchline.serving`. A tail is the sum of the tails of its two waits, which is on
-the safe side. Every argument is one number or an array; arrays broadcast.
+A tail is the sum of the tails of its two waits, which is on the safe side. Every argument is one number or an array;
+arrays broadcast.
 
 References
 ----------
 [1] DistServe, arXiv 2401.09670: goodput, the rate at which the promises hold.
-[2] S. Halfin and W. Whitt, Operations Research 29, 1981: the chance to wait for one of many servers.
-[3] L. Kleinrock, Queueing Systems, 1975 and 1976: M/D/1, processor sharing, state-dependent service.
-[4] M. Abramowitz and I. Stegun, 1964, 7.1.26: the normal distribution to seven digits.
+[2] L. Kleinrock, Queueing Systems, 1975 and 1976: processor sharing, state-dependent service.
 """
 
 from __future__ import annotations
 
-import math
 import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -39,7 +29,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from batchline.errors import InputError, UnknownNameError
-from batchline.serving import _Load, md1_wait
+from batchline.queueing import normal
+from batchline.serving import Load
 from batchline.units import parse_duration
 
 if TYPE_CHECKING:
@@ -48,7 +39,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from batchline.roofline import Floats
-    from batchline.serving import Speculation
+    from batchline.serving import Pace, Speculation
     from batchline.step import Coefficients, Ideal
 
 __all__ = [
@@ -61,10 +52,7 @@ __all__ = [
     "chance",
     "factor_at",
     "goodput",
-    "normal",
     "point",
-    "prompt_wait",
-    "slot_wait",
 ]
 
 PROMISES = ("ttft", "tpot", "itl", "e2e")
@@ -139,126 +127,10 @@ class Promise:
         return 0.0 if self.percentile is None else _normal_quantile(self.percentile / 100.0)
 
 
-def _plain(values: NDArray[np.float64]) -> Floats:
-    return float(values) if values.ndim == 0 else values
-
-
 def _normal_quantile(share: float) -> float:
     from statistics import NormalDist  # noqa: PLC0415  (slow to import)
 
     return NormalDist().inv_cdf(share)
-
-
-def normal(z: Floats) -> Floats:
-    """Chance that a standard normal number is below z, to seven digits [4].
-
-    Parameters
-    ----------
-    z : float or array
-        Standard deviations [-].
-
-    Returns
-    -------
-    float or array
-        Chance [-].
-
-    Examples
-    --------
-    >>> round(float(normal(1.6448536)), 6), float(normal(0.0))
-    (0.95, 0.5)
-    """
-    x = np.abs(z) / math.sqrt(2.0)
-    t = 1.0 / (1.0 + 0.3275911 * x)
-    series = t * (0.254829592 + t * (-0.284496736 + t * (1.421413741 + t * (-1.453152027 + t * 1.061405429))))
-    tail = 0.5 * series * np.exp(-x * x)
-    return _plain(np.where(np.asarray(z) == 0.0, 0.5, np.where(np.asarray(z) > 0, 1.0 - tail, tail)))
-
-
-def slot_wait(
-    batch: Floats,
-    slots: Floats,
-    service_s: Floats,
-    full_service_s: Floats | None = None,
-    *,
-    peakedness: Floats = 1.0,
-    service_scv: Floats = 0.0,
-    percentile: float | None = None,
-) -> Floats:
-    """Wait for one of many slots when requests arrive one by one [2].
-
-    Parameters
-    ----------
-    batch : float or array
-        Slots that are taken on average [sequence].
-    slots : float or array
-        Slots that there are [sequence].
-    service_s : float or array
-        Time that a request keeps its slot [s].
-    full_service_s : float or array, optional
-        The same while all slots are taken, when each is slower; default the same [s].
-    peakedness : float or array
-        Variance of the slots taken over their mean [-].
-    service_scv : float or array
-        Squared coefficient of variation of the service time [-].
-    percentile : float, optional
-        Percentile of the wait; None for the mean.
-
-    Returns
-    -------
-    float or array
-        Seconds [s]; infinite when more slots would be taken than there are.
-
-    Examples
-    --------
-    Of 100 slots 90 are taken for 10 s each; 1 in 20 waits longer than 0.7 s:
-
-    >>> round(float(slot_wait(90, 100, 10.0, percentile=95)), 2)
-    0.7
-    """
-    taken = np.maximum(np.asarray(batch, dtype=float), 1e-12)
-    with np.errstate(invalid="ignore", over="ignore", divide="ignore"):
-        gain = slots / (service_s if full_service_s is None else full_service_s) - taken / service_s
-        stable = np.asarray((gain > 0) & (taken < slots))
-        beta = np.minimum(np.where(stable, slots - taken, 1.0) / np.sqrt(taken * peakedness), 30.0)
-        density = np.exp(-beta * beta / 2.0) / math.sqrt(2.0 * math.pi)
-        waits = 1.0 / (1.0 + beta * normal(beta) / np.maximum(density, 1e-300))
-        mean = 0.5 * (1.0 + service_scv) / np.where(stable, gain, 1.0)
-        if percentile is None:
-            wait = waits * mean
-        else:
-            wait = mean * np.maximum(np.log(np.maximum(waits, 1e-300) / (1.0 - percentile / 100.0)), 0.0)
-    return _plain(np.where(stable, wait, np.inf))
-
-
-def prompt_wait(rate: Floats, service_s: Floats, arrival_scv: Floats = 1.0, percentile: float | None = None) -> Floats:
-    """Wait for the prompts before mine: the mean of M/D/1, or a percentile of its exponential tail [3].
-
-    Parameters
-    ----------
-    rate : float or array
-        Prompts that arrive [1/s].
-    service_s : float or array
-        Time that one takes [s].
-    arrival_scv : float or array
-        Squared coefficient of variation of the gaps between arrivals [-].
-    percentile : float, optional
-        Percentile of the wait; None for the mean.
-
-    Returns
-    -------
-    float or array
-        Seconds [s]; infinite when arrivals outrun the server.
-
-    Examples
-    --------
-    >>> round(float(prompt_wait(8, 0.1)), 3), round(float(prompt_wait(8, 0.1, percentile=95)), 3)
-    (0.2, 0.693)
-    """
-    mean = md1_wait(rate, service_s, arrival_scv=arrival_scv)
-    if percentile is None:
-        return mean
-    use = np.minimum(np.maximum(np.asarray(rate * service_s, dtype=float), 1e-12), 1.0)
-    return _plain(np.asarray(mean / use * np.maximum(np.log(use / (1.0 - percentile / 100.0)), 0.0)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -307,9 +179,9 @@ class Server:
     interferes: bool = True
 
     @property
-    def load(self) -> _Load:
+    def load(self) -> Load:
         """Formulas of `batchline.serving` for this replica."""
-        return _Load(
+        return Load(
             self.ideal,
             self.coefficients,
             self.isl,
@@ -317,6 +189,9 @@ class Server:
             self.prefix_hit_rate,
             self.speculation,
             interferes=self.interferes,
+            slower=self.slower,
+            arrival_scv=self.arrival_scv,
+            length_scv=self.length_scv,
         )
 
     @property
@@ -337,7 +212,7 @@ class Server:
         float or array
             Seconds [s].
         """
-        return self.slower * self.load.tpot_s(seen)
+        return self.load.tpot_s(seen)
 
     def longest_gap_s(self, slots: Floats) -> Floats:
         """Longest step: all slots decode and a chunk of a prompt is computed beside them [s].
@@ -355,7 +230,7 @@ class Server:
         load = self.load
         fresh = np.asarray(self.isl * (1.0 - np.asarray(self.prefix_hit_rate)))
         share = 1.0 if self.budget is None else np.minimum(1.0, self.budget / np.maximum(fresh, 1.0))
-        return self.slower * (load.step_s(slots) + share * load.prompt_s(slots) / self.ideal.pp)
+        return load.step_s(slots) + share * load.prompt_s(slots) / self.ideal.pp
 
 
 @dataclass(frozen=True, slots=True)
@@ -395,71 +270,23 @@ class Point:
     slot_wait_s: Floats
 
 
-@dataclass(frozen=True, slots=True)
-class _Pace:
-    """How fast a replica goes when b sequences decode on a rank.
-
-    tpot: time per output token [s]; busy: time of a rank that a prompt takes [s]; prompt: that it takes itself [s];
-    behind: prompts that mine leaves in the queue [request]; rate: of the whole replica [1/s]; grows: share of tpot that
-    the batch causes [-].
-    """
-
-    tpot: Floats
-    busy: Floats
-    prompt: Floats
-    behind: Floats
-    rate: Floats
-    grows: Floats
-
-
-def _pace(server: Server, batch: Floats, alone: Floats | None = None) -> _Pace:
-    load, dp = server.load, server.ideal.dp
-    rank = batch / dp
-    plain = server.tpot_s(batch + dp)
-    prompt = server.slower * load.prompt_s(batch)
-    busy = server.coefficients.prefill_share * prompt / server.ideal.pp * (1.0 if server.interferes else 0.0)
-    behind = _left_behind(rank, server.osl * plain, busy, server.arrival_scv)
-    tpot = plain + behind * busy / server.osl
-    grows = np.clip(1.0 - (server.tpot_s(dp) if alone is None else alone) / tpot, 0.0, 1.0 - 1e-9)
-    return _Pace(tpot, busy, prompt, behind, batch / (server.osl * tpot), grows)
-
-
-def _left_behind(rank: Floats, stay_s: Floats, busy: Floats, arrival_scv: Floats) -> Floats:
-    """Prompts in the queue behind mine: n(rho) with rho (stay / t + n) = b, t what a prompt takes.
-
-    Without the small rho^2, and rho^3 for rho^2, it is a quadratic; three of Newton's steps in 1 / (1 - rho) mend that.
-    """
-    if np.all(np.asarray(busy) == 0.0):
-        return 0.0 * (rank + stay_s)
-    stay, half = stay_s / np.maximum(busy, 1e-12), arrival_scv / 2.0
-    both = stay + rank
-    use = 2.0 * rank / (both + np.sqrt(np.maximum(both * both + 4.0 * rank * (half - stay), 0.0)))
-    use = np.minimum(use, 1.0 - 1e-9)
-    for _ in range(3):
-        left = 1.0 - use
-        tail = half * use * use / left
-        excess = use * (stay + use + tail) - rank
-        slope = (stay + 2.0 * use + tail * (3.0 + use / left)) * left * left  # by 1 / (1 - rho)
-        use = 1.0 - 1.0 / np.maximum(1.0 / left - excess / slope, 1.0 + 1e-12)
-    return use + half * use * use / (1.0 - use)
-
-
-def _tail_tpot(server: Server, batch: Floats, pace: _Pace, z: float) -> Floats:
+def _tail_tpot(server: Server, batch: Floats, pace: Pace, z: float) -> Floats:
     """Time per output token z standard deviations of requests above the mean."""
     if z == 0.0:
-        return pace.tpot
+        return pace.tpot_s
     rank, left = batch / server.ideal.dp, 1.0 - pace.grows
     averaged = 2.0 * (left - 1.0 + np.exp(-left)) / (left * left)
-    swing = pace.grows * pace.tpot / np.maximum(rank, 1e-12) * np.sqrt(averaged * rank / left)
-    prompts = pace.busy * np.sqrt(rank + pace.behind * (1.0 + pace.behind)) / server.osl
-    return np.maximum(pace.tpot + z * np.sqrt(swing * swing + prompts * prompts), 0.0)
+    swing = pace.grows * pace.tpot_s / np.maximum(rank, 1e-12) * np.sqrt(averaged * rank * pace.peakedness)
+    came = rank * pace.peakedness * left  # variance of the prompts that arrive in a stay
+    prompts = pace.busy_s * np.sqrt(came + pace.behind * (1.0 + pace.behind)) / server.osl
+    return np.maximum(pace.tpot_s + z * np.sqrt(swing * swing + prompts * prompts), 0.0)
 
 
 @dataclass(frozen=True, slots=True)
 class _Known:
     """What a search has already: the pace at this batch, and the time per output token of a full table [s]."""
 
-    pace: _Pace
+    pace: Pace
     full: Floats
 
 
@@ -490,25 +317,13 @@ def point(
     rank = batch / dp
     full = np.maximum(slots, dp)
     if known is None:
-        known = _Known(_pace(server, batch), server.tpot_s(full))
+        known = _Known(load.pace(batch), server.tpot_s(full))
     pace = known.pace
-    tpot, rate, prompt, busy = pace.tpot, pace.rate, pace.prompt, pace.busy
-    full_tpot = np.maximum(known.full, tpot)
-    first = server.coefficients.ttft_constant + server.slower * load.chunks_s(batch + dp, server.budget) + prompt
+    full_tpot = np.maximum(known.full, pace.tpot_s)
+    first = load.first_s(batch, pace, server.budget)
 
     def waits(percentile: float | None) -> tuple[Floats, Floats]:
-        return (
-            prompt_wait(rate / dp, busy, server.arrival_scv, percentile),
-            slot_wait(
-                rank,
-                slots / dp,
-                server.osl * tpot,
-                server.osl * full_tpot,
-                peakedness=1.0 / (1.0 - pace.grows),
-                service_scv=server.length_scv,
-                percentile=percentile,
-            ),
-        )
+        return load.waits_s(batch, pace, slots, full_tpot, percentile)
 
     mean_waits = waits(None)
     ttft = server.slower_ttft * (first + mean_waits[0] + mean_waits[1])
@@ -531,12 +346,12 @@ def point(
     return Point(
         batch=batch,
         slots=slots,
-        requests_per_s=rate,
-        tpot_s=tpot,
+        requests_per_s=pace.requests_per_s,
+        tpot_s=pace.tpot_s,
         ttft_s=ttft,
-        e2e_s=ttft + np.maximum(server.osl - 1.0, 0.0) * tpot,
+        e2e_s=ttft + np.maximum(server.osl - 1.0, 0.0) * pace.tpot_s,
         kept=kept,
-        prefill_s=share * prompt,
+        prefill_s=share * pace.prompt_s,
         cached_s=share * server.slower * server.coefficients.prefill_attention * over_cached,
         prompt_wait_s=ttft_waits[0],
         slot_wait_s=ttft_waits[1],
@@ -616,11 +431,11 @@ def goodput(server: Server, promises: Mapping[str, Promise]) -> Limit:
 
     def show(batch: Floats) -> Point:
         """All slots while the tail of TPOT keeps the promise by itself, else only so many that it must."""
-        pace = _pace(server, batch, alone)
+        pace = server.load.pace(batch, alone)
         if promised is None:
             return point(server, batch, full, promises, _Known(pace, at_full))
         tail = _tail_tpot(server, batch, pace, promised.z)
-        wide = np.minimum(tail, np.maximum(at_full, pace.tpot)) <= promised.seconds
+        wide = np.minimum(tail, np.maximum(at_full, pace.tpot_s)) <= promised.seconds
         known = _Known(pace, np.where(wide, at_full, at_narrow))
         return point(server, batch, np.where(wide, full, narrow), promises, known)
 
@@ -698,7 +513,7 @@ def batch_for(server: Server, load: Floats, high: Floats, *, think_s: float | No
 
     def excess(batch: Floats) -> NDArray[np.float64]:
         if think_s is None:
-            return np.asarray(_pace(server, batch, 0.0).rate - load)
+            return np.asarray(server.load.pace(batch, 0.0).requests_per_s - load)
         shown = point(server, batch, high, {})
         return np.asarray(shown.requests_per_s * (think_s + shown.e2e_s) - load)
 
@@ -783,4 +598,5 @@ def factor_at(confidence: float, factors: NDArray[np.float64] | tuple[float, ...
     z = _normal_quantile(confidence) if confidence > 0.5 else 0.0
     i = min(int(np.searchsorted(knots, z, side="right")) - 1, 2)
     part = (z - knots[i]) / (knots[i + 1] - knots[i])
-    return _plain(np.exp(logs[..., i] + part * (logs[..., i + 1] - logs[..., i])))
+    factors_at: Floats = np.exp(logs[..., i] + part * (logs[..., i + 1] - logs[..., i]))
+    return factors_at

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from batchline import goodput, prior, readings, serving
+from batchline import goodput, prior, queueing, readings, serving
 from batchline.errors import InputError, MissingFactError
 from batchline.goodput import Server
 from batchline.step import decode_step
@@ -424,7 +424,7 @@ def _prompt_replicas(
         if each * busy >= 1.0:
             continue
         percentile = None if promise is None else promise.percentile
-        wait = float(np.asarray(goodput.prompt_wait(each, busy, 1.0, percentile)))
+        wait = float(np.asarray(queueing.prompt_wait(each, busy, 1.0, percentile)))
         if promise is None or start + prompt + wait <= promise.seconds:
             return replicas
         if start + prompt > promise.seconds:
