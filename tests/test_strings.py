@@ -26,7 +26,6 @@ PENDING = {
     "launch",
     "listing",
     "measure",
-    "memory",
     "plan",
     "price",
     "report",

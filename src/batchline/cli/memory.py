@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from batchline.cli import _options, _output
+from batchline.cli._language import current, say
 from batchline.units import GIBI, format_tokens
 
 if TYPE_CHECKING:
@@ -95,12 +96,9 @@ def command(model: str, **options: Any) -> None:
 
 def _warn(account: Account, deployment: Deployment, context: int) -> None:
     if not account.layout_known:
-        _output.warn(
-            f"{deployment.architecture.name} keeps compressed entries: their bytes are counted, but not the engine's "
-            "block tables for them, and it may reserve several times more."
-        )
+        _output.warn(say("memory.compressed", model=deployment.architecture.name))
     if context > account.max_model_len:
-        _output.warn(f"context {context:,} is longer than the longest request, {account.max_model_len:,} tokens.")
+        _output.warn(say("memory.beyond_longest", context=f"{context:,}", longest=f"{account.max_model_len:,}"))
 
 
 def _smallest(deployment: Deployment, chosen: Engine, request: Request) -> tuple[int, int, int] | None:
@@ -183,7 +181,8 @@ def _print(
 ) -> None:
     console = _output.console()
     console.print()
-    console.print(f"{deployment.title}, KV {deployment.kv}, under {chosen.title} {chosen.version}", style="bold")
+    named = {"deployment": deployment.titled(current()), "engine": chosen.title, "version": chosen.version}
+    console.print(say("memory.title", **named, kv=deployment.kv), style="bold")
     console.print()
     for line in _log(account, chosen):
         console.print(f"  {line}", style="bold green" if account.fits else "bold")
@@ -206,95 +205,90 @@ def _gib(size: float) -> str:
 
 def _log(account: Account, chosen: Engine) -> list[str]:
     """The lines of the log, in the engine's own words where they are known."""
-    tokens = f"{account.kv_tokens:,}"
+    tokens = account.kv_tokens
     if chosen.name == "sglang":
+        fraction = f"{account.gpu_memory_utilization:g}"
         return [
-            f"Load weight end. mem usage={account.weight_bytes / GIBI:.2f} GB",
-            f"KV Cache is allocated. #tokens: {account.kv_tokens}, K and V size: {account.pool.kv_bytes / GIBI:.2f} GB",
-            f"mem_fraction_static={account.gpu_memory_utilization:g}, max_total_num_tokens={account.kv_tokens}",
+            say("memory.log_sglang_weights", size=f"{account.weight_bytes / GIBI:.2f}"),
+            say("memory.log_sglang_kv", tokens=tokens, size=f"{account.pool.kv_bytes / GIBI:.2f}"),
+            say("memory.log_sglang_tokens", fraction=fraction, tokens=tokens),
         ]
     if chosen.name == "llama-cpp":
         return [
-            f"model buffer size = {account.weight_bytes / 2**20:,.2f} MiB",
-            f"KV buffer size = {account.pool.kv_bytes / 2**20:,.2f} MiB",
-            f"compute buffer size = {account.activation_bytes / 2**20:,.2f} MiB",
+            say("memory.log_llama_weights", size=f"{account.weight_bytes / 2**20:,.2f}"),
+            say("memory.log_llama_kv", size=f"{account.pool.kv_bytes / 2**20:,.2f}"),
+            say("memory.log_llama_compute", size=f"{account.activation_bytes / 2**20:,.2f}"),
         ]
-    longest = f"{account.max_model_len:,}"
+    requests = f"{account.max_concurrency:.2f}"
     return [
-        f"Model loading took {_gib(account.weight_bytes)}",
-        f"Available KV cache memory: {_gib(account.kv_bytes)}",
-        f"GPU KV cache size: {tokens} tokens",
-        f"Maximum concurrency for {longest} tokens per request: {account.max_concurrency:.2f}x",
+        say("memory.log_vllm_weights", size=_gib(account.weight_bytes)),
+        say("memory.log_vllm_kv", size=_gib(account.kv_bytes)),
+        say("memory.log_vllm_tokens", tokens=f"{tokens:,}"),
+        say("memory.log_vllm_concurrency", longest=f"{account.max_model_len:,}", requests=requests),
     ]
 
 
 def _meaning(account: Account, chosen: Engine, context: int) -> list[str]:
     room, running = account.capacity_batch(context), account.running_batch(context)
-    outside = f"{_gib(account.non_torch_bytes)} outside the allocator"
-    graphs = f", {_gib(account.graph_bytes)} CUDA graphs" if account.graph_bytes else ""
-    lines = [
-        f"Of {_gib(account.memory_bytes)} the engine takes {_gib(account.budget_bytes)}: weights "
-        f"{_gib(account.weight_bytes)}, activations {_gib(account.activation_bytes)} (the {_workspace(account)}), "
-        f"{outside}{graphs}; the rest is the cache."
-        if chosen.accounting == "fraction_of_total"
-        else f"Of {_gib(account.memory_bytes)}: weights {_gib(account.weight_bytes)}, workspace "
-        f"{_gib(account.activation_bytes)}, {outside}; cache {_gib(account.kv_bytes)}."
-    ]
-    if not account.fits:
-        return lines
-    if running < room:
-        lines.append(
-            f"At {format_tokens(context)} tokens a sequence {room:,} fit, and {running:,} run: max_num_seqs "
-            f"{account.max_num_seqs:,} binds."
-        )
-    else:
-        lines.append(f"At {format_tokens(context)} tokens a sequence {running:,} run together: the cache binds.")
-    lines.append(
-        f"The longest request may have {account.max_model_len:,} tokens; alone it would fit up to "
-        f"{account.pool.largest_context(1 << 30, account.max_num_batched_tokens):,}."
+    of_total = chosen.accounting == "fraction_of_total"
+    taken = say(
+        "memory.takes" if of_total else "memory.takes_all",
+        memory=_gib(account.memory_bytes),
+        budget=_gib(account.budget_bytes),
+        weights=_gib(account.weight_bytes),
+        activations=_gib(account.activation_bytes),
+        workspace=_workspace(account),
+        outside=_gib(account.non_torch_bytes),
+        graphs=say("memory.graphs", size=_gib(account.graph_bytes)) if account.graph_bytes and of_total else "",
+        kv=_gib(account.kv_bytes),
     )
-    return lines
+    if not account.fits:
+        return [taken]
+    binds = say(
+        "memory.knob_binds" if running < room else "memory.cache_binds",
+        context=format_tokens(context),
+        room=f"{room:,}",
+        running=f"{running:,}",
+        max_num_seqs=f"{account.max_num_seqs:,}",
+    )
+    alone = account.pool.largest_context(1 << 30, account.max_num_batched_tokens)
+    return [taken, binds, say("memory.longest", longest=f"{account.max_model_len:,}", alone=f"{alone:,}")]
 
 
 def _workspace(account: Account) -> str:
     if account.limits == "sampler":
-        return f"sampler for {account.max_num_seqs:,} sequences"
-    return f"forward pass of {account.max_num_batched_tokens:,} tokens"
+        return say("memory.sampler", sequences=f"{account.max_num_seqs:,}")
+    return say("memory.forward", tokens=f"{account.max_num_batched_tokens:,}")
 
 
 def _remedies(
     account: Account, changes: list[Change], deployment: Deployment, chosen: Engine, request: Request
 ) -> list[str]:
-    name = deployment.accelerator.name
-    lines = [
-        f"It does not fit: one request of {account.max_model_len:,} tokens lacks {_gib(account.missing_bytes)} "
-        "on each device."
-    ]
+    lines = [say("memory.lacks", longest=f"{account.max_model_len:,}", missing=_gib(account.missing_bytes))]
+    fitting = []
     if account.largest_context:
-        lines.append(
-            f"A longest request of {account.largest_context:,} tokens fits: --max-model-len {account.largest_context}."
-        )
+        fitting.append(f"--max-model-len {account.largest_context}")
     needed = account.gpu_memory_utilization + account.missing_bytes / account.memory_bytes
     if chosen.accounting != "slots" and needed <= 0.98:
-        lines.append(f"So does --gpu-memory-utilization {needed + 0.0005:.3f}.")
-    fitting = [change.knob for change in changes if change.account.fits and not change.knob.startswith("--gpu")]
-    fitting = [knob for knob in fitting if not knob.startswith("--max-model-len")]
+        fitting.append(f"--gpu-memory-utilization {needed + 0.0005:.3f}")
+    knobs = [change.knob for change in changes if change.account.fits]
+    fitting += [knob for knob in knobs if not knob.startswith(("--gpu", "--max-model-len"))]
     if fitting:
-        lines.append(f"So does {' or '.join(fitting)}.")
+        lines.append(say("memory.would_fit", knobs=say("memory.or").join(fitting)))
+    name = deployment.accelerator.name
     smallest = _smallest(deployment, chosen, request)
-    if smallest:
-        count, tp, pp = smallest
-        stages = f" x pp {pp}" if pp > 1 else ""
-        lines.append(f"The fewest that hold it as asked: {count} x {name} (tp {tp}{stages}).")
-    else:
-        lines.append(f"256 x {name} do not hold it.")
-    return lines
+    if smallest is None:
+        return [*lines, say("memory.none_hold", device=name)]
+    count, tp, pp = smallest
+    layout = f"tp {tp}" + (f" x pp {pp}" if pp > 1 else "")
+    return [*lines, say("memory.fewest", count=count, device=name, layout=layout)]
 
 
 def _knobs(account: Account, changes: list[Change], context: int) -> Any:
-    columns = [("  knob turned", "left"), ("KV cache", "right"), ("KV tokens", "right")]
-    columns += [("fit", "right"), ("run together", "right"), ("", "left")]
-    rows = [_knob("as it is", account, account, context)]
+    columns = [(f"  {say('memory.knob')}", "left")]
+    columns += [(say(f"memory.{name}"), "right") for name in ("kv_cache", "kv_tokens", "fit", "run_together")]
+    columns.append(("", "left"))
+    rows = [_knob(say("memory.as_it_is"), account, account, context)]
     rows += [_knob(change.knob, change.account, account, context, change.devices) for change in changes]
     return _output.table(columns, rows, ["bold"])
 
@@ -303,14 +297,14 @@ def _knob(label: str, turned: Account, now: Account, context: int, devices: floa
     fit, run = turned.capacity_batch(context), turned.running_batch(context)
     before = now.running_batch(context)
     ratio = run / before / devices if before else 1.0
-    gain = "" if abs(ratio - 1) < 0.005 else f"{ratio - 1:+.0%} a device"
+    gain = "" if abs(ratio - 1) < 0.005 else say("memory.gain", percent=f"{ratio - 1:+.0%}")
     return (
         f"  {label}",
         _gib(turned.kv_bytes),
         f"{turned.kv_tokens:,}",
         f"{fit:,}",
         f"{run:,}",
-        gain if turned.fits else "does not fit",
+        gain if turned.fits else say("memory.does_not_fit"),
     )
 
 
