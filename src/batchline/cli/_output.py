@@ -55,8 +55,10 @@ def table(columns: Iterable[tuple[str, str]], rows: Iterable[Sequence[str]], sty
     """Make a table; columns are (heading, "left" or "right")."""
     from rich.table import Table
 
+    headings = list(columns)
     made = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold", show_edge=False)
-    for heading, justify in columns:
+    made.show_header = any(heading.strip() for heading, _ in headings)
+    for heading, justify in headings:
         made.add_column(heading, justify="left" if justify == "left" else "right", no_wrap=justify != "left")
     row_styles = list(styles)
     for index, row in enumerate(rows):

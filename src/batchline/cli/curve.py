@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING, Any
 import click
 import numpy as np
 
-from batchline.cli import _options, _output
+from batchline.cli import _curve_question, _options, _output
 from batchline.cli._language import current, say
-from batchline.errors import InputError
 from batchline.units import format_rate, format_time, format_usd
 
 if TYPE_CHECKING:
@@ -19,38 +18,8 @@ if TYPE_CHECKING:
 
 @click.command("curve")
 @click.argument("model")
-@_options.deployment_options
-@_options.profile_option
-@click.option(
-    "--context",
-    type=_options.TOKENS,
-    metavar="TOKENS",
-    help="Mean context of a sequence.  [default: isl + osl / 2 if given, else 4k]",
-)
-@click.option("--isl", type=_options.TOKENS, metavar="TOKENS", help="Input length: adds prefill, TTFT and throughput.")
-@click.option("--osl", type=_options.TOKENS, metavar="TOKENS", help="Output length; goes with --isl.")
+@_curve_question.curve_options
 @click.option("--batch", type=_options.BATCHES, metavar="1..512", help="Batches to show: 1..512, 1,2,4..64 or 8.")
-@click.option("--max-batch", type=click.IntRange(min=1), help="Largest batch allowed (an engine's max_num_seqs).")
-@click.option("--step-limit", type=_options.DURATION, metavar="40ms", help="Longest time per token allowed.")
-@click.option(
-    "--tokens-per-user",
-    type=click.FloatRange(min=0, min_open=True),
-    metavar="TOK/S",
-    help="Least speed of a user allowed.",
-)
-@click.option(
-    "--within",
-    type=click.FloatRange(min=0),
-    metavar="0.1",
-    help="Take the smallest batch whose cost is this near to its floor.",
-)
-@click.option(
-    "--reading",
-    type=click.Choice(["predict", "bound", "serial"]),
-    default="predict",
-    show_default=True,
-    help="predict: what a real engine shows; bound: the article's floor; serial: attention and FFN in turn.",
-)
 @click.option(
     "--plot",
     "plots",
@@ -73,22 +42,8 @@ def command(model: str, **options: Any) -> None:
     batchline curve llama-3.1-70b --on 4xh100 --context 8k
     batchline curve qwen3-32b --on h200 --weights fp8 --step-limit 20ms --plot six.html
     """
-    from batchline import sweep
-
-    lengths = _lengths(options)
-    deployment = _options.deployment_of(model, options)
-    curve = sweep.curve(
-        deployment,
-        _context(options, lengths),
-        options["batch"],
-        reading=options["reading"],
-        step_limit=_step_limit(options),
-        within=options["within"],
-        max_batch=options["max_batch"],
-        priors=_options.priors_of(options["profile"], deployment),
-    )
-    _warn(deployment, curve)
-    served = None if lengths is None else _served(curve, *lengths)
+    curve, served = _curve_question.curve_of(model, options)
+    _warn(curve.deployment, curve)
     if options["as_json"]:
         _output.print_json(curve.to_dict() | ({} if served is None else {"serving": served}))
     elif options["as_csv"]:
@@ -100,46 +55,6 @@ def command(model: str, **options: Any) -> None:
     else:
         _print(curve, served)
     _plot(curve, options)
-
-
-def _lengths(options: dict[str, Any]) -> tuple[int, int] | None:
-    isl, osl = options["isl"], options["osl"]
-    if (isl is None) != (osl is None):
-        raise InputError("--isl and --osl go together.", "", "Give both, like --isl 1k --osl 1k.")
-    if isl is None:
-        return None
-    if isl < 1 or osl < 1:
-        raise InputError(f"A request has 1 or more tokens in and out, got {isl} and {osl}.")
-    return isl, osl
-
-
-def _context(options: dict[str, Any], lengths: tuple[int, int] | None) -> float:
-    if options["context"] is not None:
-        return float(options["context"])
-    return 4096.0 if lengths is None else lengths[0] + lengths[1] / 2
-
-
-def _served(curve: Curve, isl: int, osl: int) -> dict[str, Any]:
-    from batchline import readings
-
-    state = readings.steady(curve.deployment, isl, osl, curve.optimum.batch, priors=curve.priors)
-    return {
-        "isl": isl,
-        "osl": osl,
-        "concurrency": curve.optimum.batch,
-        "running_batch": float(state.running_batch),
-        "tpot_s": float(state.tpot_s),
-        "ttft_s": float(state.ttft_s),
-        "e2e_s": float(state.e2e_s),
-        "requests_per_s": float(state.requests_per_s),
-        "output_tokens_per_s": float(state.output_tokens_per_s),
-        "saturated_by": state.saturated_by,
-    }
-
-
-def _step_limit(options: dict[str, Any]) -> float | None:
-    limits = [options["step_limit"], 1 / options["tokens_per_user"] if options["tokens_per_user"] else None]
-    return min((limit for limit in limits if limit is not None), default=None)
 
 
 def _warn(deployment: Deployment, curve: Curve) -> None:

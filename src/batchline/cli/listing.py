@@ -8,6 +8,7 @@ from typing import Any
 import click
 
 from batchline.cli import _output
+from batchline.cli._language import say
 from batchline.units import format_bytes, format_count
 
 
@@ -29,13 +30,8 @@ def models(search: str | None, as_json: bool, as_csv: bool) -> None:
     if as_json or as_csv:
         (_output.print_json if as_json else _output.print_csv)(records)
         return
-    columns = [
-        ("name", "left"),
-        ("total", "right"),
-        ("active", "right"),
-        ("family", "left"),
-        ("Hugging Face id", "left"),
-    ]
+    columns = [(say("list.name"), "left"), (say("list.total"), "right"), (say("list.active"), "right")]
+    columns += [(say("list.family"), "left"), (say("list.hf_id"), "left")]
     cells = []
     for row in rows:
         model = architecture.Architecture.load(row["name"])
@@ -74,8 +70,10 @@ def accelerators(search: str | None, as_json: bool, as_csv: bool) -> None:
     if as_json or as_csv:
         (_output.print_json if as_json else _output.print_csv)(records)
         return
-    columns = [("name", "left"), ("vendor", "left"), ("memory", "right"), ("bandwidth", "right")]
-    columns += [(f"{fmt} TFLOPS", "right") for fmt in ("bf16", "fp8", "fp4")] + [("$/h", "right")]
+    columns = [(say("list.name"), "left"), (say("list.vendor"), "left")]
+    columns += [(say("list.memory"), "right"), (say("list.bandwidth"), "right")]
+    columns += [(say("list.rate", format=fmt), "right") for fmt in ("bf16", "fp8", "fp4")]
+    columns.append((say("list.price"), "right"))
     cells = [
         (
             row["name"],
@@ -105,8 +103,8 @@ def prices(search: str | None, as_json: bool, as_csv: bool) -> None:
     if as_json or as_csv:
         (_output.print_json if as_json else _output.print_csv)([dataclasses.asdict(quote) for quote in found])
         return
-    columns = [(name, "left") for name in ("accelerator", "provider")] + [("$/device-h", "right")]
-    columns += [(name, "left") for name in ("date", "source")]
+    columns = [(say("list.accelerator"), "left"), (say("list.provider"), "left"), (say("list.device_price"), "right")]
+    columns += [(say("list.date"), "left"), (say("list.source"), "left")]
     cells = [(q.accelerator, f"{q.provider} {q.offer}", f"{q.usd_per_hour:.2f}", q.date, q.source) for q in found]
     _output.console().print(_output.table(columns, cells))
 

@@ -280,7 +280,7 @@ def _remedies(
     if smallest is None:
         return [*lines, say("memory.none_hold", device=name)]
     count, tp, pp = smallest
-    layout = f"tp {tp}" + (f" x pp {pp}" if pp > 1 else "")
+    layout = " x ".join([f"tp {tp}", *([f"pp {pp}"] if pp > 1 else [])])
     return [*lines, say("memory.fewest", count=count, device=name, layout=layout)]
 
 

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from batchline.cli import _options, _output
-from batchline.cli.curve import _context, _lengths, _served, _step_limit
+from batchline.cli import _curve_question, _output
+from batchline.cli._language import current, say
 
 if TYPE_CHECKING:
     from batchline.planner import Plan
@@ -28,37 +28,7 @@ class _Remembering(click.Command):
 
 @click.command("report", cls=_Remembering)
 @click.argument("model")
-@_options.deployment_options
-@_options.profile_option
-@click.option(
-    "--context",
-    type=_options.TOKENS,
-    metavar="TOKENS",
-    help="Mean context of a sequence.  [default: isl + osl / 2 if given, else 4k]",
-)
-@click.option("--isl", type=_options.TOKENS, metavar="TOKENS", help="Input length: adds prefill, TTFT and throughput.")
-@click.option("--osl", type=_options.TOKENS, metavar="TOKENS", help="Output length; goes with --isl.")
-@click.option("--max-batch", type=click.IntRange(min=1), help="Largest batch allowed (an engine's max_num_seqs).")
-@click.option("--step-limit", type=_options.DURATION, metavar="40ms", help="Longest time per token allowed.")
-@click.option(
-    "--tokens-per-user",
-    type=click.FloatRange(min=0, min_open=True),
-    metavar="TOK/S",
-    help="Least speed of a user allowed.",
-)
-@click.option(
-    "--within",
-    type=click.FloatRange(min=0),
-    metavar="0.1",
-    help="Take the smallest batch whose cost is this near to its floor.",
-)
-@click.option(
-    "--reading",
-    type=click.Choice(["predict", "bound", "serial"]),
-    default="predict",
-    show_default=True,
-    help="As of the curve.",
-)
+@_curve_question.curve_options
 @click.option(
     "--measured",
     "files",
@@ -77,7 +47,6 @@ class _Remembering(click.Command):
     show_default=True,
     help="File: .html, one page that needs nothing else, or .md with its pictures beside it.",
 )
-@click.option("--language", type=click.Choice(["en", "ko"]), default="en", show_default=True, help="English or Korean.")
 @click.option("--theme", type=click.Choice(["light", "dark"]), default="light", show_default=True, help="Its colours.")
 def command(model: str, **options: Any) -> None:
     """Write the answer and everything behind it into one file: inputs with sources, plots, what would change it.
@@ -86,33 +55,24 @@ def command(model: str, **options: Any) -> None:
     batchline report llama-3.1-70b --on 4xh100 --context 8k --step-limit 30ms
     batchline report qwen3-32b --on h200 --weights fp8 --measured results.json --out answer.md --language ko
     """
-    from batchline import report, sweep
+    from batchline import report
 
     again = shlex.join(["batchline", "report", *click.get_current_context().meta[_TYPED]])
-    lengths = _lengths(options)
-    deployment = _options.deployment_of(model, options)
-    bounds = {"within": options["within"], "max_batch": options["max_batch"]}
-    curve = sweep.curve(
-        deployment,
-        _context(options, lengths),
-        reading=options["reading"],
-        step_limit=_step_limit(options),
-        priors=_options.priors_of(options["profile"], deployment),
-        **bounds,
-    )
+    curve, served = _curve_question.curve_of(model, options)
     made = report.report(
         curve,
-        language=options["language"],
+        language=current(),
         theme=options["theme"],
         command=again,
-        served=None if lengths is None else _served(curve, *lengths),
+        served=served,
         measured=_measured(options["files"]),
         plan=None if options["question"] is None else _planned(options["question"], curve.priors),
         flips=options["flips"],
-        **bounds,
+        within=options["within"],
+        max_batch=options["max_batch"],
     )
     for file in made.save(options["out"]):
-        click.echo(f"Report: {file}", err=True)
+        click.echo(say("report.written", file=str(file)), err=True)
 
 
 def _measured(files: tuple[str, ...]) -> list[dict[str, Any]]:
@@ -125,10 +85,7 @@ def _measured(files: tuple[str, ...]) -> list[dict[str, Any]]:
     kept = hazards.usable(points)
     shown = [point for point in kept if point.batch and point.step_s]
     if len(shown) < len(points):
-        _output.warn(
-            f"{len(points) - len(shown)} of {len(points)} measured points are left out: without batch or step time, "
-            "or contaminated; batchline measure FILE says which."
-        )
+        _output.warn(say("report.left_out", count=f"{len(points) - len(shown):,}", all=f"{len(points):,}"))
     return [{"name": point.name, "batch": point.batch, "t_step_s": point.step_s} for point in shown]
 
 

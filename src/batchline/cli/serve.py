@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from batchline.cli import _output
+from batchline.cli._language import say
 from batchline.errors import InputError
 
 if TYPE_CHECKING:
@@ -53,15 +54,12 @@ def command(host: str, port: int, workers: int, names: tuple[str, ...], access_l
     os.environ["BATCHLINE_HOSTS"] = ",".join(hosts)
     os.environ["BATCHLINE_ACCESS_LOG"] = "1" if access_log else "0"
     if open_to_others:
-        _output.warn(
-            f"listening on {host}: everybody who reaches this machine can use the page. It has no login; "
-            "put a proxy with one in front of it, or stay on 127.0.0.1."
-        )
+        _output.warn(say("serve.open_to_all", host=host))
     shown = "localhost" if host in ("127.0.0.1", "0.0.0.0") else f"[{host}]" if ":" in host else host  # noqa: S104
     address = f"http://{shown}:{port}"
 
     def ready() -> None:
-        click.echo(f"Batchline is at {address} (the API: {address}/api). Ctrl-C stops it.", err=True)
+        click.echo(say("serve.ready", address=address), err=True)
         if opens:
             import webbrowser
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from batchline.cli import _options, _output
+from batchline.cli._language import say
 from batchline.errors import BatchlineError, UnknownNameError
 from batchline.units import format_bytes, format_count, format_tokens
 
@@ -37,39 +38,35 @@ def command(name: str, context: int, weights: str | None, kv: str, as_json: bool
     batchline show ./my-model/config.json --context 32k --json
     batchline show h100
     """
-    record, source = _record(name, context, weights, kv)
+    record = _record(name, context, weights, kv)
     if as_json:
-        _output.print_json({**record, **source})
+        _output.print_json(record)
         return
     console = _output.console()
     console.print(f"\n{record['name']}\n", style="bold")
-    rows = [(label, text) for label, text in _readable(record)]
-    console.print(
-        _output.table([("", "left"), ("", "left")], [*rows, *((key, str(value)) for key, value in source.items())])
-    )
+    console.print(_output.table([("", "left"), ("", "left")], _readable(record)))
 
 
-def _record(name: str, context: int, weights: str | None, kv: str) -> tuple[dict[str, Any], dict[str, Any]]:
+def _record(name: str, context: int, weights: str | None, kv: str) -> dict[str, Any]:
     from batchline import accelerator, architecture
 
     on_disk = Path(name).exists()
     if not on_disk:
         try:
-            return _accelerator_record(accelerator.Accelerator.load(name))
+            return accelerator_record(accelerator.Accelerator.load(name))
         except UnknownNameError:
             pass
     try:
-        return _model_record(architecture.Architecture.load(name), context, weights, kv)
+        return model_record(architecture.Architecture.load(name), context, weights, kv)
     except UnknownNameError as error:
         known = [*architecture.names(), *accelerator.names()]
         raise UnknownNameError("model or accelerator", name, known, error.hint) from None
 
 
-def _model_record(
-    model: Architecture, context: int, weights: str | None, kv: str
-) -> tuple[dict[str, Any], dict[str, Any]]:
+def model_record(model: Architecture, context: int, weights: str | None, kv: str) -> dict[str, Any]:
+    """Figures of a model, sequences sized at a context [token], and where they are from."""
     shared, routed = model.step_weight_bytes(weights)
-    record = {
+    return {
         "name": model.name,
         "kind": "model",
         "model_type": model.model_type,
@@ -90,11 +87,13 @@ def _model_record(
         "context": context,
         "stored_bytes": float(model.stored_bytes(context, kv)),
         "read_bytes": float(model.read_bytes(context, kv)),
+        "source": model.source,
+        "date": model.date,
     }
-    return record, {"source": model.source, "date": model.date}
 
 
-def _accelerator_record(device: Accelerator) -> tuple[dict[str, Any], dict[str, Any]]:
+def accelerator_record(device: Accelerator) -> dict[str, Any]:
+    """Figures of an accelerator, and where they are from."""
     from batchline import price
 
     record: dict[str, Any] = {
@@ -122,29 +121,29 @@ def _accelerator_record(device: Accelerator) -> tuple[dict[str, Any], dict[str, 
             "high": quoted.high,
             "prices": quoted.n,
         }
-    return record, {"source": device.source, "date": device.date}
+    return {**record, "source": device.source, "date": device.date}
 
 
 def _readable(record: dict[str, Any]) -> list[tuple[str, str]]:
-    lines = []
-    for key, value in record.items():
-        if key in ("name", "kind") or value in (None, 0, {}):
-            continue
-        if key.endswith("_bytes") or key == "kv_bytes_per_token":
-            text = format_bytes(value) + (" a token" if key == "kv_bytes_per_token" else "")
-        elif key.endswith("bandwidth"):
-            text = f"{format_bytes(value)}/s"
-        elif "params" in key:
-            text = f"{format_count(value)}  ({value:,})"
-        elif key == "flops":
-            text = ", ".join(f"{fmt} {rate / 1e12:,.0f} TFLOPS" for fmt, rate in value.items())
-        elif key == "usd_per_device_hour":
-            text = (
-                f"${value['median']:.2f} (from ${value['low']:.2f} to ${value['high']:.2f}, {value['prices']} prices)"
-            )
-        elif isinstance(value, int):
-            text = format_tokens(value)
-        else:
-            text = str(value)
-        lines.append((key.removesuffix("_w").replace("_", " "), text + (" W" if key == "tdp_w" else "")))
-    return lines
+    return [
+        (say(f"show.{key}"), _figure(key, value))
+        for key, value in record.items()
+        if key not in ("name", "kind") and value not in (None, 0, {})
+    ]
+
+
+def _figure(key: str, value: Any) -> str:
+    if key.endswith("_bytes") or key == "kv_bytes_per_token":
+        return format_bytes(value)
+    if key.endswith("bandwidth"):
+        return f"{format_bytes(value)}/s"
+    if "params" in key:
+        return f"{format_count(value)}  ({value:,})"
+    if key == "flops":
+        return ", ".join(f"{fmt} {rate / 1e12:,.0f} TFLOPS" for fmt, rate in value.items())
+    if key == "usd_per_device_hour":
+        prices = {name: f"${value[name]:.2f}" for name in ("low", "median", "high")}
+        return say("show.prices", **prices, count=f"{value['prices']:,}")
+    if key == "tdp_w":
+        return f"{value:,.0f} W"
+    return format_tokens(value) if isinstance(value, int) else str(value)

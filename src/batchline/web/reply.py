@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from batchline import accelerator as accelerators
 from batchline import architecture, chart, precision, readings
 from batchline import price as prices
-from batchline.cli.show import _accelerator_record, _model_record
+from batchline.cli import show
 from batchline.report import Change, Told, on_whole_batches, terms, what_if
 from batchline.web import live
 from batchline.web.question import curve_of, model_of
@@ -245,11 +245,9 @@ def explored(
 
 def model_record(model: Architecture, context: float, weights: str | None, kv: str) -> dict[str, Any]:
     """One model, with the keys of `batchline show --json`."""
-    record, source = _model_record(model, int(context), weights, kv)
-    return {**record, **source}
+    return show.model_record(model, int(context), weights, kv)
 
 
 def accelerator_record(name: str) -> dict[str, Any]:
     """One accelerator of the catalogue, with the keys of `batchline show --json`."""
-    record, source = _accelerator_record(accelerators.Accelerator.load(name))
-    return {**record, **source}
+    return show.accelerator_record(accelerators.Accelerator.load(name))
