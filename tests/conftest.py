@@ -22,3 +22,16 @@ def shared() -> Path:
     if not folder.is_dir():
         pytest.skip("the folder of public measurements (shared/ beside the project) is not here")
     return folder
+
+
+@pytest.fixture(scope="session")
+def calibrated() -> str:
+    """Text of a profile of llama-3.1-8b on one H100, as `batchline calibrate --out` writes it."""
+    from batchline.calibrate import Profile, calibrate
+    from batchline.deployment import Deployment
+    from batchline.measure import MeasuredPoint
+
+    steps = ((1, 9.1e-3), (16, 11e-3), (64, 16e-3))
+    points = [MeasuredPoint(regime="decode", batch=b, context=2048, t_step_s=t) for b, t in steps]
+    found = calibrate(points, Deployment.of("llama-3.1-8b", "h100"))
+    return Profile.of(found, ["measured.csv"], date="2026-11-30").to_toml()

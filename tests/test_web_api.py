@@ -521,6 +521,55 @@ def test_a_price_sheet_is_what_the_command_line_prints(client):
     assert client.post("/api/v1/price", json={**question, "margin": 1}).status_code == 422
 
 
+# -- a profile of `batchline calibrate` ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("address", "command", "words", "question"),
+    [
+        ("curve", curve_command.command, ["--context", "2k"], {"context": "2k"}),
+        ("curve", curve_command.command, ["--isl", "1k", "--osl", "1k"], {"isl": "1k", "osl": "1k"}),
+        ("price", price_command.command, ["--isl", "1k", "--osl", "512"], {"isl": "1k", "osl": 512}),
+    ],
+)
+def test_a_profile_answers_as_the_command_line_does(client, calibrated, tmp_path, address, command, words, question):
+    (tmp_path / "p.toml").write_text(calibrated)
+    words = ["llama-3.1-8b", "--on", "h100", *words, "--json"]
+    question = {"model": "llama-3.1-8b", "on": "h100", **question}
+    answer = client.post(f"/api/v1/{address}", json={**question, "profile": calibrated})
+    printed = command_line(command, *words, "--profile", str(tmp_path / "p.toml"))
+    assert {name: answer.json()[name] for name in printed} == printed
+    assert command_line(command, *words) != printed
+
+
+@pytest.mark.parametrize("address", ["plan", "simulate"])
+def test_plans_and_simulations_take_a_profile(client, calibrated, address):
+    question = {"plan": {**PLAN, "model": "llama-3.1-8b", "accelerators": ["h100-sxm"]}, "simulate": TRAFFIC}[address]
+    plain, with_it = (
+        client.post(f"/api/v1/{address}", json={"question": {**question, **more}}).json()
+        for more in ({}, {"profile": calibrated})
+    )
+    assert plain["answer"] != with_it["answer"]
+
+
+def test_a_profile_of_another_deployment_is_told(client, calibrated):
+    question = {"model": "llama-3.1-8b", "on": "2xh200", "profile": calibrated}
+    found = client.post("/api/v1/explore", json={"question": question, "charts": "moving"}).json()
+    assert any("says nothing" in said for said in found["answer"]["warnings"])
+    assert found["profile"]["points"] == 3
+
+
+@pytest.mark.parametrize("damage", ["", "schema = 1", "[", "x" * 2**18 + "x", 'schema = "batchline.profile/1"'])
+@pytest.mark.parametrize("address", ["curve", "price", "plan", "simulate"])
+def test_a_profile_that_cannot_be_read_is_named(client, address, damage):
+    question = {"curve": QUESTION, "price": QUESTION, "plan": PLAN, "simulate": TRAFFIC}[address]
+    question = {name: value for name, value in question.items() if name != "context"} | {"profile": damage}
+    body = question if address in ("curve", "price") else {"question": question}
+    answer = client.post(f"/api/v1/{address}", json=body)
+    assert answer.status_code == 422
+    assert answer.json()["field"] == "profile"
+
+
 # -- simulations ---------------------------------------------------------------------------------------------------
 
 TRAFFIC = {"model": "llama-3.1-8b", "on": "h100", "rate": 4, "isl": "1k", "osl": 200, "requests": 300}

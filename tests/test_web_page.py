@@ -321,6 +321,23 @@ def test_a_config_is_dropped_and_travels_in_the_link(visit):
     assert other.text("#title").startswith("tiny bf16")
 
 
+def test_a_profile_is_dropped_and_travels_in_the_link(visit, calibrated):
+    page = visit("#curve?model=llama-3.1-8b&on=1xh100-sxm&context=2048")
+    before = page.text("#tiles")
+    drop(page, "body", "mine.toml", calibrated)
+    page.page.locator("#profile-name").wait_for()
+    page.page.wait_for_timeout(200)
+    page.settle()
+    assert "3 points of 2026-11-30" in page.text("#profile-name")
+    after = page.text("#tiles")
+    assert after != before
+    assert visit(page.hash()).text("#tiles") == after
+    page.page.locator("#profile-remove").click()
+    page.page.wait_for_timeout(200)
+    page.settle()
+    assert page.text("#tiles") == before
+
+
 def test_a_result_file_is_dropped_and_drawn(visit):
     page = visit()
     table = "batch,context,t_step_s\n" + "".join(f"{b},8192,{0.02 + b * 0.0004}\n" for b in (1, 8, 32, 48))

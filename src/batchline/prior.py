@@ -182,10 +182,10 @@ class Prior:
         >>> 1.0 <= engine.weight_read < 3.0
         True
         """
-        values = {}
+        values, levels = {}, case.levels()
         for name, centre in self.centres.items():
             free = centre["centre"]
-            for kind, level in case.levels().items():
+            for kind, level in levels.items():
                 free *= self.levels.get((name, kind, level), {}).get("multiplier", 1.0)
             values[name] = centre["unit"] * (centre["offset"] + free)
         return Coefficients(**values)
@@ -208,11 +208,14 @@ class Prior:
         >>> load().provenance(Case(engine="an engine of tomorrow")).novelty
         'engine'
         """
-        known = {(kind, name) for _, kind, name in self.levels}
         levels = {
             kind: name for kind, name in case.levels().items() if kind not in {"client", "engine_client", "cluster"}
         }
-        unseen = tuple(f"{kind} {name}" for kind, name in levels.items() if (kind, name) not in known)
+        unseen = tuple(
+            f"{kind} {name}"
+            for kind, name in levels.items()
+            if not any((coefficient, kind, name) in self.levels for coefficient in self.centres)
+        )
         points = self.engine_points.get(case.engine, self.points)
         return Provenance(self.source, points, self.novelty(case), unseen)
 

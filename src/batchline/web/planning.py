@@ -9,13 +9,14 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import ConfigDict, Field
 
 from batchline import units
 from batchline.errors import BatchlineError, InputError
 from batchline.strings import text
 from batchline.units import format_rate, format_time, format_usd
 from batchline.web.question import (
+    Brought,
     DeploymentQuestion,
     Duration,
     Length,
@@ -23,6 +24,7 @@ from batchline.web.question import (
     RefusedFieldError,
     architecture_of,
     deployment_of,
+    priors_of,
     quantity,
     reader,
 )
@@ -40,13 +42,12 @@ Promised = Annotated[str, Field(max_length=40, examples=["p95:40ms"])]
 Names = Annotated[list[Name], Field(max_length=64)]
 
 
-class PlanQuestion(BaseModel):
+class PlanQuestion(Brought):
     """What `batchline plan` is asked, by the names of a saved question."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, protected_namespaces=())
 
     model: Name | None = Field(default=None, description="Catalogue name, alias or Hugging Face id.")
-    config: dict[str, Any] | None = Field(default=None, description="A parsed config.json, in place of `model`.")
     isl: Length = Field(description="Mean tokens of a prompt.")
     osl: Length = Field(description="Mean tokens of an answer.")
     rate: Load | None = Field(default=None, description="Requests that arrive [1/s].")
@@ -81,10 +82,9 @@ class PlanQuestion(BaseModel):
     max_batch: Annotated[int, Field(ge=1, le=65536)] = Field(default=1024, description="Most sequences of a rank.")
 
 
-class PriceQuestion(DeploymentQuestion):
+class PriceQuestion(DeploymentQuestion, Brought):
     """What `batchline price` is asked."""
 
-    config: dict[str, Any] | None = Field(default=None, description="A parsed config.json, in place of `model`.")
     isl: Length = Field(default=4096, description="Tokens of a prompt.")
     osl: Length = Field(default=1024, description="Tokens of an answer.")
     batch: Annotated[float, Field(ge=1, le=1e7)] | None = Field(
@@ -104,7 +104,7 @@ class PriceQuestion(DeploymentQuestion):
 def _question(asked: PlanQuestion, model: str) -> Question:
     from batchline.planner import Question  # noqa: PLC0415
 
-    given = asked.model_dump(exclude={"model", "config"}, exclude_none=True)
+    given = asked.model_dump(exclude={"model", *Brought.model_fields}, exclude_none=True)
     for name in ("accelerators", "weights", "kv", "engines"):
         given[name] = tuple(given[name])
     for name in ("isl", "osl"):
@@ -144,7 +144,7 @@ def planned(asked: PlanQuestion, language: str, theme: str) -> dict[str, Any]:
     from batchline import planner  # noqa: PLC0415
 
     with _named(asked) as name:
-        return _told(planner.plan(_question(asked, name)), asked, language, theme)
+        return _told(planner.plan(_question(asked, name), priors_of(asked)), asked, language, theme)
 
 
 def _shown(found: Plan) -> Plan:
@@ -256,11 +256,12 @@ def flipped(asked: PlanQuestion, theme: str) -> dict[str, Any]:
     from batchline import chart_plan, planner, sensitivity  # noqa: PLC0415
 
     with _named(asked) as name:
-        found = planner.plan(_question(asked, name))
+        priors = priors_of(asked)
+        found = planner.plan(_question(asked, name), priors)
         if not found.candidates:
             raise InputError(str(found.nearest or "Nothing can be started."), "", "Loosen the promise.")
-        bars = sensitivity.tornado(found)
-        flips = sensitivity.flips(found)
+        bars = sensitivity.tornado(found, priors=priors)
+        flips = sensitivity.flips(found, priors)
     return {
         "flips": [vars(flip) for flip in flips],
         "chart": chart_plan.tornado(_shown(found), bars, theme=theme) if bars else None,
@@ -296,6 +297,7 @@ def priced(asked: PriceQuestion) -> dict[str, Any]:
             contexts=asked.contexts,
             prefix_hit_rate=asked.prefix_hit_rate,
             reading=asked.reading,
+            priors=priors_of(asked),
         )
     except BatchlineError as error:
         raise RefusedFieldError("price", error) if one.price is None else error from None

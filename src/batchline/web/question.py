@@ -12,15 +12,18 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationIn
 from batchline import accelerator, architecture, precision, sweep, units
 from batchline.accelerator import Accelerator
 from batchline.architecture import Architecture
+from batchline.calibrate.profile import MOST_BYTES, Profile
 from batchline.deployment import Deployment
 from batchline.errors import BatchlineError, DoesNotFitError, InputError, UnknownNameError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from batchline.calibrate.profile import CalibratedPrior
     from batchline.sweep import Curve
 
 __all__ = [
+    "Brought",
     "CurveQuery",
     "CurveQuestion",
     "DeploymentQuestion",
@@ -32,6 +35,7 @@ __all__ = [
     "curve_of",
     "deployment_of",
     "model_of",
+    "priors_of",
     "quantity",
     "reader",
 ]
@@ -215,10 +219,17 @@ class CurveQuery(DeploymentQuestion):
         return min((limit for limit in limits if limit is not None), default=None)
 
 
-class CurveQuestion(CurveQuery):
-    """What `batchline curve` is asked: a model of the catalogue, or the content of a config.json."""
+class Brought(BaseModel):
+    """What a question brings along, where the command line names a file."""
 
     config: dict[str, Any] | None = Field(default=None, description="A parsed config.json, in place of `model`.")
+    profile: Annotated[str, Field(max_length=MOST_BYTES)] | None = Field(
+        default=None, description="The text of a profile that `batchline calibrate --out` wrote: predict with it."
+    )
+
+
+class CurveQuestion(CurveQuery, Brought):
+    """What `batchline curve` is asked: a model of the catalogue, or the content of a config.json."""
 
 
 @lru_cache(maxsize=1)
@@ -264,7 +275,7 @@ def architecture_of(question: Any) -> Architecture:
     RefusedFieldError
         Neither or both were given, the name is not known, or the config cannot be read.
     """
-    config = getattr(question, "config", None)
+    config = _brought(question, "config")
     if (question.model is None) == (config is None):
         raise RefusedFieldError(
             "model",
@@ -286,6 +297,41 @@ def architecture_of(question: Any) -> Architecture:
         raise RefusedFieldError("config", InputError("The config is nested too deeply.")) from None
 
 
+def _brought(question: Any, what: str) -> Any:
+    """Give what was brought along; a question in an address brings nothing."""
+    return getattr(question, what, None)
+
+
+@lru_cache(maxsize=64)
+def _priors(profile: str) -> CalibratedPrior:
+    return Profile.parse(profile).prior()
+
+
+def priors_of(question: Any) -> CalibratedPrior | None:
+    """Give the priors with the profile that a question brings put in; None without one.
+
+    Parameters
+    ----------
+    question : model, perhaps with `profile`
+        What was asked.
+
+    Returns
+    -------
+    CalibratedPrior or None
+        For everything that takes priors.
+
+    Raises
+    ------
+    RefusedFieldError
+        The profile cannot be read.
+    """
+    profile = _brought(question, "profile")
+    try:
+        return None if profile is None else _priors(profile)
+    except BatchlineError as error:
+        raise RefusedFieldError("profile", error) from None
+
+
 def _accelerator(question: DeploymentQuestion) -> tuple[int, Accelerator]:
     try:
         count, name = units.parse_devices(question.on)
@@ -296,6 +342,12 @@ def _accelerator(question: DeploymentQuestion) -> tuple[int, Accelerator]:
         raise RefusedFieldError("on", too_many)
     bandwidth, flops, memory = question.bandwidth, question.flops, question.memory
     if name.casefold() == "custom":
+        priors = priors_of(question)
+        known = {} if priors is None else priors.profile.figures
+        bandwidth, flops, memory = (
+            known.get(figure) if given is None else given
+            for figure, given in (("bandwidth", bandwidth), ("flops", flops), ("memory", memory))
+        )
         if bandwidth is None or flops is None or memory is None:
             missing = "bandwidth" if bandwidth is None else "flops" if flops is None else "memory"
             raise RefusedFieldError(
@@ -339,6 +391,22 @@ def deployment_of(question: DeploymentQuestion) -> Deployment:
     BatchlineError
         As of `Deployment`.
     """
+    if _brought(question, "config") is None and _brought(question, "profile") is None:
+        return _named_deployment(
+            DeploymentQuestion.model_construct(
+                **{name: getattr(question, name) for name in DeploymentQuestion.model_fields}
+            )
+        )
+    return _deployment(question)
+
+
+@lru_cache(maxsize=256)
+def _named_deployment(question: DeploymentQuestion) -> Deployment:
+    """While a slider moves only the context changes: the deployment accounts for its memory once."""
+    return _deployment(question)
+
+
+def _deployment(question: DeploymentQuestion) -> Deployment:
     model = architecture_of(question)
     count, device = _accelerator(question)
     for field, read in (("weights", precision.load), ("kv", precision.load_kv)):
@@ -389,6 +457,7 @@ def curve_of(question: CurveQuery, batch: Any = None) -> Curve:
             step_limit=question.limit,
             within=question.within,
             max_batch=question.max_batch,
+            priors=priors_of(question),
         )
     except DoesNotFitError as error:
         if error.smallest_count is None:

@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING, Any
 from batchline import accelerator as accelerators
 from batchline import architecture, chart, precision, readings
 from batchline import price as prices
+from batchline.calibrate.profile import CalibratedPrior
 from batchline.cli import show
 from batchline.report import Change, Told, on_whole_batches, terms, what_if
+from batchline.strings import text
 from batchline.web import live
 from batchline.web.question import curve_of, model_of
 
@@ -105,7 +107,7 @@ def _levels() -> set[tuple[str, str]]:
 
 def served(curve: Curve, isl: float, osl: float) -> dict[str, Any]:
     """Steady state at the batch to run, with the keys of `batchline curve --json`."""
-    state = readings.steady(curve.deployment, isl, osl, curve.optimum.batch)
+    state = readings.steady(curve.deployment, isl, osl, curve.optimum.batch, priors=curve.priors)
     numbers = ("running_batch", "tpot_s", "ttft_s", "e2e_s", "requests_per_s", "output_tokens_per_s")
     return {
         "isl": isl,
@@ -164,6 +166,18 @@ def _change(one: Change, now: Curve, told: Told) -> dict[str, Any]:
     }
 
 
+def _profile(curve: Curve, language: str) -> tuple[dict[str, Any] | None, list[str]]:
+    """What a profile was made of, and a warning if it says nothing of this deployment."""
+    if not isinstance(curve.priors, CalibratedPrior):
+        return None, []
+    profile, case = curve.priors.profile, readings.case_of(curve.deployment)
+    record = {"measured": profile.case.cluster, "points": profile.points, "date": profile.date}
+    if curve.priors.knows(case):
+        return record, []
+    names = {"file": text("page.profile", language), "measured": profile.case.cluster, "asked": case.cluster}
+    return record, [text("cli.other_profile", language, **names)]
+
+
 _DRAWN: dict[tuple[Any, ...], dict[str, dict[str, Any]]] = {}
 """Specifications without data, by what they depend on besides it: drawn once, as they are on the page."""
 
@@ -209,7 +223,7 @@ def explored(
     Returns
     -------
     dict
-        `answer`, `points`, `charts` and scalars with the names of the JSON output.
+        `answer`, `points`, `charts`, `changes`, what the `profile` is, and scalars with the names of the JSON output.
     """
     first = curve_of(question, [1.0])
     curve = on_whole_batches(first)
@@ -225,8 +239,10 @@ def explored(
     if charts in ("specs", "data"):
         found = what_if(first, within=question.within, max_batch=question.max_batch)
         changes = [_change(one, first, told) for one in found]
+    profile, foreign = _profile(first, language)
     return {
         "changes": changes,
+        "profile": profile,
         "answer": {
             "title": curve.title,
             "headline": told.headline(),
@@ -235,7 +251,7 @@ def explored(
             "facts": told.facts(),
             "basis": told.basis(),
             "sources": told.sources(),
-            "warnings": told.warnings(),
+            "warnings": [*told.warnings(), *foreign],
         },
         "curve": scalars,
         "points": _columns(curve),

@@ -11,7 +11,7 @@ from pydantic import Field
 from batchline.strings import text
 from batchline.units import format_rate, format_time, format_usd
 from batchline.web.planning import Load, Promised  # noqa: TC001  (pydantic reads them)
-from batchline.web.question import DeploymentQuestion, Duration, Length, deployment_of
+from batchline.web.question import Brought, DeploymentQuestion, Duration, Length, deployment_of, priors_of
 
 if TYPE_CHECKING:
     from batchline.simulate import Result
@@ -22,10 +22,9 @@ _MOST = 20_000
 _LONGEST_TRACE = 6 * 2**20
 
 
-class SimulateQuestion(DeploymentQuestion):
+class SimulateQuestion(DeploymentQuestion, Brought):
     """What `batchline simulate` is asked."""
 
-    config: dict[str, Any] | None = Field(default=None, description="A parsed config.json, in place of `model`.")
     rate: Load | None = Field(default=None, description="Requests that arrive [1/s]; a trace is scaled to it.")
     arrivals: Annotated[str, Field(max_length=40, examples=["gamma:2"])] = Field(
         default="poisson", description="poisson, metronome, gamma:CV, burst:SIZE or diurnal:PEAK."
@@ -62,7 +61,7 @@ class SimulateQuestion(DeploymentQuestion):
 
 def _options(asked: SimulateQuestion, trace: str | None) -> dict[str, Any]:
     """Options as the command line has them once they are read."""
-    given = asked.model_dump(exclude=set(DeploymentQuestion.model_fields) | {"config", "requests", "trace"})
+    given = asked.model_dump(exclude={*DeploymentQuestion.model_fields, *Brought.model_fields, "requests", "trace"})
     return given | {
         "trace": trace,
         "columns": None,
@@ -100,13 +99,20 @@ def simulated(asked: SimulateQuestion, language: str, theme: str) -> dict[str, A
     dict
         `simulation` with the keys of the command line, `answer`, `charts` (over time, and how long requests took).
     """
+    priors_of(asked)  # names the field if the profile cannot be read
     with tempfile.TemporaryDirectory(prefix="batchline-") as folder:
-        trace = None
-        if asked.trace is not None:
-            file = Path(folder) / ("trace.jsonl" if asked.trace.lstrip().startswith("{") else "trace.csv")
-            file.write_text(asked.trace, encoding="utf-8")
-            trace = str(file)
-        return _told(asked, _options(asked, trace), language, theme)
+        kind = "jsonl" if asked.trace is not None and asked.trace.lstrip().startswith("{") else "csv"
+        trace = _file(Path(folder) / f"trace.{kind}", asked.trace)
+        profile = _file(Path(folder) / "profile.toml", asked.profile)
+        return _told(asked, _options(asked, trace) | {"profile": profile}, language, theme)
+
+
+def _file(place: Path, content: str | None) -> str | None:
+    """Write what was brought along where the command line's readers look for it."""
+    if content is None:
+        return None
+    place.write_text(content, encoding="utf-8")
+    return str(place)
 
 
 def _told(asked: SimulateQuestion, options: dict[str, Any], language: str, theme: str) -> dict[str, Any]:

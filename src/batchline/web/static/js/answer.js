@@ -35,6 +35,7 @@ export function showAnswer(reply) {
   lines(byId("warnings"), answer.warnings);
   factsInto(byId("facts"), answer.facts);
   put(byId("basis"), answer.basis);
+  if (reply.profile) put(byId("profile-name"), say("ui_profile_given", reply.profile));
   const served = curve.serving;
   byId("served").hidden = !served;
   if (served) {

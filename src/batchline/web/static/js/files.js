@@ -1,4 +1,4 @@
-// Files that are dropped or chosen: a config.json, or a result file.
+// Files that are dropped or chosen: a config.json, a profile, or a result file.
 
 import { Refused, upload } from "./api.js";
 import { byId, button, element } from "./dom.js";
@@ -6,12 +6,13 @@ import { state } from "./state.js";
 import { say } from "./words.js";
 
 const LARGEST = 8 * 2 ** 20;
+const PROFILE = /^schema\s*=\s*"batchline\.profile\//m;
 
 export class Files {
-  constructor({ config, measured, refused }) {
-    Object.assign(this, { config, measured, refused });
+  constructor({ config, profile, measured, refused }) {
+    Object.assign(this, { config, profile, measured, refused });
     this.told = [];
-    for (const [zone, input] of [["config-drop", "config-file"], ["results-drop", "results-file"]]) {
+    for (const [zone, input] of [["config-drop", "config-file"], ["profile-drop", "profile-file"], ["results-drop", "results-file"]]) {
       byId(input).addEventListener("change", async (event) => {
         for (const file of event.target.files) await this.take(file);
         event.target.value = "";
@@ -32,6 +33,7 @@ export class Files {
     try {
       if (file.size > LARGEST) throw new Refused(413, { problem: `${file.name}: ${(file.size / 2 ** 20).toFixed(1)} MiB`, allowed: "8 MiB", hint: "" });
       const text = await file.text();
+      if (PROFILE.test(text)) return this.profile(text);
       const parsed = parse(text);
       const known = parsed && (parsed.model_type || parsed.text_config || parsed.architectures || file.name === "config.json");
       if (known) this.config(parsed, file.name);

@@ -44,6 +44,7 @@ export class Form {
     this.readings();
     for (const field of PLAIN) byId(field).addEventListener("input", () => this.typed(field, byId(field).value));
     byId("question").addEventListener("submit", (event) => event.preventDefault());
+    byId("profile-remove").addEventListener("click", () => this.set({ profile: undefined }));
     byId("config-remove").addEventListener("click", () => this.set({ config: undefined, model: "llama-3.1-70b" }));
   }
 
@@ -161,6 +162,7 @@ export class Form {
     this.model.input.placeholder = question.config ? "" : say("ui_model_search");
     byId("config-name").hidden = byId("config-remove").hidden = !question.config;
     if (question.config) byId("config-name").textContent = say("ui_config_given", { name: configName(question.config) });
+    byId("profile-name").hidden = byId("profile-remove").hidden = !question.profile;
     this.accelerator.set(question.accelerator);
     options("weights", [["", say("ui_own_format")], ...this.catalogue.choices.weights.map((name) => [name, name])], question.weights ?? "");
     options("kv", this.catalogue.choices.kv.map((name) => [name, name]), question.kv ?? DEFAULT.kv);
@@ -180,7 +182,7 @@ export class Form {
   // Mark the field that the server refused; none clears all.
   refuse(field) {
     for (const input of document.querySelectorAll("#question [aria-invalid]")) input.removeAttribute("aria-invalid");
-    const at = { on: "accelerator", config: "model" }[field] ?? field;
+    const at = { on: "accelerator", config: "model", profile: "profile-file" }[field] ?? field;
     const input = at ? (this.sliders[at]?.text ?? document.getElementById(at)) : null;
     if (!input) return;
     input.setAttribute("aria-invalid", "true");

@@ -242,8 +242,8 @@ async function begin() {
   planView = new PlanView({
     models, accelerators, choices, searchModels, theme: themeNow,
     toCurve: (values) => {
-      const { model, config } = current();
-      state.questions[state.edited] = { ...(config ? { config } : { model }), ...values };
+      const { model, config, profile } = current();
+      state.questions[state.edited] = { ...(config ? { config } : { model }), ...(profile && { profile }), ...values };
       go("curve");
     },
   });
@@ -251,6 +251,7 @@ async function begin() {
   simulateView = new SimulateView({ theme: themeNow });
   files = new Files({
     config: (config) => form.set({ config, model: undefined }),
+    profile: (profile) => form.set({ profile, reading: undefined }),
     measured: change,
     refused: (body) => showProblem(body, []),
   });

@@ -62,6 +62,7 @@ export class PlanView {
     const question = {};
     if (current().config) question.config = current().config;
     else question.model = current().model;
+    if (current().profile) question.profile = current().profile;
     for (const [name, value] of Object.entries(state.plan)) {
       if (LISTS.includes(name)) question[name] = value.split(",");
       else if (name === "rate" && state.plan.users) continue;

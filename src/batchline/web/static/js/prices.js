@@ -7,7 +7,7 @@ import { asked, current, remember, state } from "./state.js";
 import { percent, say, usd, whole } from "./words.js";
 
 const SHARES = Array.from({ length: 20 }, (_, i) => Number(((i + 1) * 0.05).toFixed(2)));
-const OF_DEPLOYMENT = ["model", "config", "on", "weights", "kv", "tp", "pp", "dp", "ep", "engine", "price", "reading"];
+const OF_DEPLOYMENT = ["model", "config", "profile", "on", "weights", "kv", "tp", "pp", "dp", "ep", "engine", "price", "reading"];
 
 export class PriceView {
   constructor() {

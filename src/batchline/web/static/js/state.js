@@ -30,6 +30,7 @@ export function asked(question) {
   const body = { on: `${question.count}x${question.accelerator}` };
   if (question.config) body.config = question.config;
   else body.model = question.model;
+  if (question.profile) body.profile = question.profile;
   for (const field of FIELDS) {
     const value = question[field];
     if (value === undefined || value === "") continue;
@@ -40,8 +41,8 @@ export function asked(question) {
   return body;
 }
 
-async function packed(config) {
-  const stream = new Blob([JSON.stringify(config)]).stream().pipeThrough(new CompressionStream("deflate-raw"));
+async function packed(content) {
+  const stream = new Blob([content]).stream().pipeThrough(new CompressionStream("deflate-raw"));
   const bytes = new Uint8Array(await new Response(stream).arrayBuffer());
   let text = "";
   for (const byte of bytes) text += String.fromCharCode(byte);
@@ -51,15 +52,20 @@ async function packed(config) {
 async function unpacked(text) {
   const bytes = Uint8Array.from(atob(text.replaceAll("-", "+").replaceAll("_", "/")), (letter) => letter.charCodeAt(0));
   const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("deflate-raw"));
-  const config = JSON.parse(await new Response(stream).text());
+  return new Response(stream).text();
+}
+
+async function unpackedConfig(text) {
+  const config = JSON.parse(await unpacked(text));
   if (typeof config !== "object" || config === null || Array.isArray(config)) throw new Error("no config");
   return config;
 }
 
 async function written(question) {
   const parts = new URLSearchParams();
-  if (question.config) parts.set("config", await packed(question.config));
+  if (question.config) parts.set("config", await packed(JSON.stringify(question.config)));
   else parts.set("model", question.model);
+  if (question.profile) parts.set("profile", await packed(question.profile));
   parts.set("on", `${question.count}x${question.accelerator}`);
   for (const field of FIELDS) if (question[field] !== undefined && question[field] !== "") parts.set(field, question[field]);
   return parts;
@@ -70,7 +76,8 @@ async function read(parts) {
   const [, count, accelerator] = /^(?:(\d+)\s*x)?(.+)$/i.exec(parts.get("on") ?? "") ?? [];
   question.count = count ?? (accelerator ? "1" : DEFAULTS.count);
   question.accelerator = accelerator ?? DEFAULTS.accelerator;
-  if (parts.has("config")) question.config = await unpacked(parts.get("config")).catch(() => undefined);
+  if (parts.has("config")) question.config = await unpackedConfig(parts.get("config")).catch(() => undefined);
+  if (parts.has("profile")) question.profile = await unpacked(parts.get("profile")).catch(() => undefined);
   if (!question.config) question.model = parts.get("model") ?? DEFAULTS.model;
   for (const field of FIELDS) if (parts.has(field)) question[field] = parts.get(field);
   return question;
