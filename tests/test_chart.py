@@ -489,6 +489,13 @@ def test_breakdown_adds_up_to_the_whole_step(case):
     assert not any(overlap(a, b) for a, b in combinations(above, 2))
 
 
+def test_breakdown_is_named_after_its_parts():
+    titles = [
+        row["value"] for row in chart.breakdown(CASES["prediction"])["params"] if row["name"] == "breakdown_title"
+    ]
+    assert titles[0].startswith("Batch ")
+
+
 def test_breakdown_of_the_bound_shows_compute_beyond_memory():
     spec = chart.breakdown(KNEE)
     beyond = [row for row in spec["datasets"]["breakdown_parts"] if row["role"] == "compute_beyond"]

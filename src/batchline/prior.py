@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 from batchline.errors import InputError
 from batchline.step import Coefficients
+from batchline.strings import text
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -117,8 +118,8 @@ class Provenance:
 
     Parameters
     ----------
-    source : str
-        In words: fitted, on what.
+    said : tuple
+        What the coefficients come from: a key of the catalogue's group `prior`, and what stands in its braces.
     points : int
         Measured points behind the coefficients of this engine, or all if the engine is new [-].
     novelty : str
@@ -127,10 +128,31 @@ class Provenance:
         Levels that no point of the fit has.
     """
 
-    source: str
+    said: tuple[str, dict[str, str]]
     points: int
     novelty: str
     unseen: tuple[str, ...]
+
+    @property
+    def source(self) -> str:
+        """In words: fitted, on what."""
+        return self.told()
+
+    def told(self, language: str = "en") -> str:
+        """Say where the coefficients come from.
+
+        Parameters
+        ----------
+        language : str
+            "en" or "ko".
+
+        Returns
+        -------
+        str
+            Fitted or calibrated, on what.
+        """
+        key, fields = self.said
+        return text(f"prior.{key}", language, **fields)
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,7 +239,7 @@ class Prior:
             if not any((coefficient, kind, name) in self.levels for coefficient in self.centres)
         )
         points = self.engine_points.get(case.engine, self.points)
-        return Provenance(self.source, points, self.novelty(case), unseen)
+        return Provenance(("fitted", {"points": f"{self.points:,}"}), points, self.novelty(case), unseen)
 
     def novelty(self, case: Case) -> str:
         """Name what of a case the fit has not seen, the gravest first.

@@ -412,10 +412,9 @@ class CalibratedPrior(Prior):
         """As of `Prior`; the profile's points and date where it speaks."""
         if not self.knows(case):
             return self.base.provenance(case)
-        source = f"calibrated on {self.profile.date}"
-        if self.profile.files:
-            source += f" from {', '.join(self.profile.files)}"
-        return Provenance(source, self.profile.points, self.novelty(case), ())
+        fields = {"date": self.profile.date, "files": ", ".join(self.profile.files)}
+        said = ("calibrated_from" if self.profile.files else "calibrated", fields)
+        return Provenance(said, self.profile.points, self.novelty(case), ())
 
     def interval(self, case: Case, of: str = "tpot", confidence: float = 0.9) -> tuple[float, float]:
         """As of `Prior`; from the posterior where the profile was measured."""

@@ -109,8 +109,8 @@ def breakdown(story: Story, palette: Mapping[str, str]) -> Breakdown:
     longest = sorted(at_run, key=lambda name: -at_run[name])
     listed = ", ".join(f"{_name(story, name)} {at_run[name]:.0f}%" for name in longest if at_run[name] >= 0.5)
     title = story.say("breakdown", batch=batch_text(story.batch), parts=listed)
-    time, title = milliseconds(story.curve.optimum.t_step), headline(story.curve, story.language)
-    subtitle = story.say("breakdown_subtitle", time=time, title=title)
+    time, named = milliseconds(story.curve.optimum.t_step), headline(story.curve, story.language)
+    subtitle = story.say("breakdown_subtitle", time=time, title=named)
     fills = _fills(share, palette)
     rows = [
         {"role": name, "fill": fills[name], "order": i, "batch": rounded(b), "share": rounded(v)}

@@ -82,7 +82,7 @@ def _predicted(curve: Curve) -> list[str]:
         f"  t_step    = {terms}  = {format_time(curve.optimum.t_step)}",
         f"  {say('explain.interval', low=format_time(low), high=format_time(high))}",
         f"  {say('explain.ratios', ratios=ratios)}",
-        f"  {say('explain.basis', source=known.source, points=f'{known.points:,}')}",
+        f"  {say('explain.basis', source=known.told(current()), points=f'{known.points:,}')}",
     ]
 
 

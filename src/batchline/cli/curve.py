@@ -198,7 +198,7 @@ def _basis(curve: Curve) -> str:
         engine=d.engine,
         generation=d.accelerator.generation or d.accelerator.name,
         weights=d.weights_name,
-        source=known.source,
+        source=known.told(current()),
         points=f"{known.points:,}",
         novelty=say(f"page.new_{known.novelty}"),
     )

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from batchline import __version__, chart, prior, sweep
+from batchline import __version__, chart, sweep
 from batchline.errors import InputError, UnknownNameError
 from batchline.report._told import Told, terms
 from batchline.report._what_if import Change, what_if
@@ -211,14 +211,14 @@ def report(
         writer.changes(what_if(curve, within=within, max_batch=max_batch)),
         *([writer.measured(measured)] if measured else []),
         *(_Planned(language).sections(plan, theme, flips=flips) if plan is not None else []),
-        writer.inputs(),
+        writer.inputs(served),
         writer.unsure(),
         writer.again(command),
     ]
     table = tomllib.loads(resources.files("batchline").joinpath("data/chart_theme.toml").read_text(encoding="utf-8"))
     day = (today or dt.datetime.now(tz=dt.UTC).date()).isoformat()
     document = Document(
-        title=curve.title,
+        title=curve.titled(language),
         byline=text("report.byline", language, version=__version__, day=day),
         language=language,
         theme=theme,
@@ -458,15 +458,21 @@ class _Writer:
         columns = ("", self.say("page.ui_batch"), self.say("chart.measured"), self.say("ours"), self.say("off"))
         return Section(self.say("page.ui_results"), (Table(columns, rows),))
 
-    def inputs(self) -> Section:
+    def inputs(self, served: Mapping[str, Any] | None) -> Section:
         rows = tuple((row["what"], row["figures"], row["source"], row["date"]) for row in self.told.sources())
         d = self.curve.deployment
-        layout = f"TP {d.tp}, PP {d.pp}, DP {d.dp}, EP {d.ep}"
+        asked = [("page.ui_context", f"{self.curve.context:,.0f}")]
+        if served is not None:
+            asked += [("page.ui_isl", f"{served['isl']:,}"), ("page.ui_osl", f"{served['osl']:,}")]
+        if self.curve.step_limit is not None:
+            asked.append(("step_limit", format_time(self.curve.step_limit)))
+        asked.append(("page.ui_layout", f"TP {d.tp}, PP {d.pp}, DP {d.dp}, EP {d.ep}"))
+        asked.append(("page.ui_kv", d.kv))
+        asked.append(("page.ui_reading", self.say(f"page.ui_reading_{self.curve.reading}")))
+        weights = self.say("asked" if d.weights else "checkpoint")
         ours = (
-            (self.say("page.ui_context"), f"{self.curve.context:,.0f}", self.say("asked"), ""),
-            (self.say("page.ui_layout"), layout, self.say("asked"), ""),
-            (self.say("page.ui_weights"), d.weights_name, self.say("asked" if d.weights else "checkpoint"), ""),
-            (self.say("page.ui_kv"), d.kv, self.say("asked"), ""),
+            *((self.say(name), figure, self.say("asked"), "") for name, figure in asked),
+            (self.say("page.ui_weights"), d.weights_name, weights, ""),
         )
         columns = tuple(self.say(f"page.ui_{name}") for name in ("what", "figures", "source", "date"))
         return Section(self.say("page.ui_sources"), (Table(columns, (*ours, *rows), left=frozenset(range(4))),))
@@ -482,7 +488,9 @@ class _Writer:
         if curve.prediction is not None:
             unseen = curve.prediction.provenance.unseen
             if unseen:
-                items.append(self.say("unsure_unseen", names=", ".join(unseen)))
+                levels = (level.split(" ", 1) for level in unseen)
+                names = ", ".join(self.say(f"prior.level_{kind}", name=name) for kind, name in levels)
+                items.append(self.say("unsure_unseen", names=names))
             items.append(self.say("unsure_bound", time=format_time(float(curve.prediction.bound[self.told.at]))))
         if d.price is not None and d.price.n > 1:
             items.append(self.say("unsure_price", low=f"${d.price.low:,.2f}", high=f"${d.price.high:,.2f}"))
@@ -493,7 +501,5 @@ class _Writer:
 
     def again(self, command: str) -> Section:
         blocks: list[Any] = [Text(command, code=True)] if command else []
-        loaded = self.curve.priors or prior.load()
-        basis = {"source": loaded.source, "points": f"{loaded.points:,}"}
-        blocks.append(Text(self.say("made_with", version=__version__, **basis)))
+        blocks.append(Text(self.say("made_with", version=__version__)))
         return Section(self.say("again"), tuple(blocks))

@@ -112,9 +112,11 @@ class Told:
             rows.append(("balance", format_tokens(curve.balance_context)))
         capacity = f"{curve.capacity_batch:,.0f}" if math.isfinite(curve.capacity_batch) else self.say("none")
         rows.append(("capacity", capacity))
+        means = {key: self.say(f"means_{key}") for key, _ in rows}
+        if curve.knee_batch is None:
+            means["knee"] = self.say("means_no_knee")
         return [
-            {"key": key, "name": self.say(f"fact_{key}"), "value": value, "means": self.say(f"means_{key}")}
-            for key, value in rows
+            {"key": key, "name": self.say(f"fact_{key}"), "value": value, "means": means[key]} for key, value in rows
         ]
 
     def tiles(self) -> list[dict[str, str]]:
@@ -157,7 +159,7 @@ class Told:
             engine=d.engine,
             generation=d.accelerator.generation or d.accelerator.name,
             weights=d.weights_name,
-            source=known.source,
+            source=known.told(self.language),
             points=f"{known.points:,}",
             novelty=self.say(f"new_{known.novelty}"),
         )
@@ -177,8 +179,23 @@ class Told:
                 "date": device.date,
             },
         ]
+        account = d.account
+        rows.append(
+            {
+                "what": f"{account.engine.title} {account.engine.version}",
+                "figures": f"gpu_memory_utilization {account.gpu_memory_utilization:.3g}",
+                "source": account.provenance.get("gpu_memory_utilization", ""),
+                "date": "",
+            }
+        )
+        if self.curve.prediction is not None:
+            known = self.curve.prediction.provenance
+            points = self.say("points", count=f"{known.points:,}")
+            rows.append(
+                {"what": self.say("coefficients"), "figures": points, "source": known.told(self.language), "date": ""}
+            )
         if d.price is not None:
-            shown = f"${d.price.median:,.2f}/h, {d.price.describe()}"
+            shown = f"${d.price.median:,.2f}/h, {d.price.describe(self.language)}"
             newest = "" if d.price.newest is None else str(d.price.newest)
             rows.append(
                 {"what": self.say("price"), "figures": shown, "source": "; ".join(d.price.sources), "date": newest}

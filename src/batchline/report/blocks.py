@@ -162,7 +162,7 @@ def _block_html(block: Block) -> str:
         return _table_html(block)
     # A picture of its own: the parts of two drawings in one page would share their names.
     data = base64.b64encode(block.svg.encode()).decode()
-    return f'<p><img src="data:image/svg+xml;base64,{data}" alt="{_escaped(block.alt)}"></p>'
+    return f'<div class="scroll"><img src="data:image/svg+xml;base64,{data}" alt="{_escaped(block.alt)}"></div>'
 
 
 def to_html(document: Document) -> str:
