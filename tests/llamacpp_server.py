@@ -19,11 +19,11 @@ import time
 import urllib.error
 import urllib.request
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
 _SYLLABLES = ("ba", "ko", "ri", "mu", "te", "lo", "sa", "ni", "pe", "du")
 
@@ -131,6 +131,14 @@ class Served:
         with open(f"/proc/{self.pid}/stat", encoding="ascii") as file:  # noqa: PTH123
             fields = file.read().rpartition(")")[2].split()
         return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+    def held_up(self) -> tuple[float, float]:
+        """Seconds that its threads ran, and that they could have but others had the processors [s]."""
+        ran = waited = 0
+        for file in Path(f"/proc/{self.pid}/task").glob("*/schedstat"):
+            fields = file.read_text(encoding="ascii").split()
+            ran, waited = ran + int(fields[0]), waited + int(fields[1])
+        return ran / 1e9, waited / 1e9
 
 
 @contextlib.contextmanager

@@ -392,6 +392,14 @@ def test_files_and_folders(tmp_path):
     assert Architecture.load(tmp_path).weight_bytes() < folder.weight_bytes()
 
 
+def test_a_file_is_named_after_its_folder_wherever_one_stands(tmp_path, monkeypatch):
+    (tmp_path / "small-7b").mkdir()
+    (tmp_path / "small-7b" / "config.json").write_text(json.dumps(small()), encoding="utf-8")
+    monkeypatch.chdir(tmp_path / "small-7b")
+    given = (".", "config.json", "./config.json", "../small-7b", tmp_path / "small-7b")
+    assert {Architecture.load(one).name for one in given} == {"small-7b"}
+
+
 @pytest.mark.parametrize("text", ["", "{", "[]", "3", '"llama"', "null", "\0", "[" * 100_000])
 def test_files_that_are_no_config(tmp_path, text):
     file = tmp_path / "config.json"

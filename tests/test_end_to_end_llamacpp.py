@@ -1,12 +1,13 @@
 """End to end on a real engine: a llama.cpp server with random weights on loopback, probed, watched and read again.
 
-Slow (about half a minute). Needs the wheels xllamacpp and gguf. On a machine that does other work the wall clock says
-little: steps are taken at the 0.1 quantile and compared with the processor time that the server used.
+Slow (about a minute; scripts/test runs it alone, after all others). Needs the wheels xllamacpp and gguf. On a machine
+that does other work the wall clock says little: steps are taken at the 0.1 quantile, the kernel says for how long the
+server had to wait for a processor, and a probe that others disturbed is repeated. Processor time is not disturbed.
 """
 
 import asyncio
 import itertools
-import os
+import time
 
 import numpy as np
 import pytest
@@ -28,6 +29,7 @@ pytest.importorskip("gguf", reason="the model for this test is written with gguf
 BATCHES = (1, 2, 4, 8)
 CONTEXTS = (64, 256)
 SLOTS = 8
+CALM = 0.1  # the server waited less than so for a processor, as a share of the time it ran
 
 
 @pytest.fixture(scope="module")
@@ -39,13 +41,27 @@ def engine(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def probed(engine, tmp_path_factory):
-    """Points of a probe, and the file that it wrote."""
-    out = tmp_path_factory.mktemp("probe") / "measured.csv"
-    outcome = probe(engine.url, batches=BATCHES, contexts=CONTEXTS, max_seconds=240, repeats=2, quantile=0.1, out=out)
-    assert outcome.stopped is None, outcome.stopped
-    assert outcome.notes == []
-    return outcome.points, out
+def probes(engine, tmp_path_factory):
+    """Probe until nobody disturbs, three times at most; gives (share of waiting, points, file), the calmest first."""
+    found = []
+    began = time.monotonic()
+    while not found or (len(found) < 3 and found[-1][0] >= CALM and time.monotonic() - began < 60):
+        out = tmp_path_factory.mktemp("probe") / "measured.csv"
+        ran, waited = engine.held_up()
+        outcome = probe(
+            engine.url, batches=BATCHES, contexts=CONTEXTS, max_seconds=240, repeats=2, quantile=0.1, out=out
+        )
+        assert outcome.stopped is None, outcome.stopped
+        assert outcome.notes == []
+        ran, waited = (now - then for now, then in zip(engine.held_up(), (ran, waited), strict=True))
+        found.append((waited / ran, outcome.points, out))
+    return sorted(found, key=lambda one: one[0])
+
+
+@pytest.fixture(scope="module")
+def probed(probes):
+    """Points of the calmest probe, and the file that it wrote."""
+    return probes[0][1:]
 
 
 def together(engine, batch, context, tokens):
@@ -74,13 +90,13 @@ def test_every_point_comes_back(probed):
         assert point.cached_share < 0.1
 
 
-def test_steps_are_what_the_processor_spent(engine, probed):
+def test_steps_are_what_the_processor_spent(engine, probes, probed):
     # Processor time of 64 further steps, prompts and start taken off by the difference of two bursts.
     for batch in (1, 8):
         spent = (together(engine, batch, 64, 80) - together(engine, batch, 64, 16)) / 64
         point = next(point for point in probed[0] if (point.batch, point.isl) == (batch, 64))
-        assert point.t_step_s > 0.5 * spent
-        if os.getloadavg()[0] < (os.cpu_count() or 1):
+        assert point.t_step_s > 0.5 * spent  # others make it longer, and nothing may make it short
+        if probes[0][0] < CALM:
             assert point.t_step_s == pytest.approx(spent, rel=0.35)
 
 
@@ -155,28 +171,32 @@ def held_out_errors(points):
 def test_batches_that_were_held_out_are_predicted_from_processor_time(engine):
     # Processor time of one thread, the least of several rounds: others only ever add to it. Wall-clock time would be
     # off by several times on a machine that does other work, and the least of it is not reached.
+    # Others' use of the memory does reach it: up to five rounds, interleaved, until the least is not theirs.
     spent = {}
-    for _, context, batch in itertools.product(range(3), (64, 512), BATCHES):
-        for tokens in (16, 80):
+    for turn in range(5):
+        for context, batch, tokens in itertools.product((64, 512), BATCHES, (16, 80)):
             seconds = together(engine, batch, context, tokens)
             spent[batch, context, tokens] = min(seconds, spent.get((batch, context, tokens), np.inf))
-    points = [
-        MeasuredPoint(
-            regime="decode",
-            batch=batch,
-            context=context + 48,
-            t_step_s=(spent[batch, context, 80] - spent[batch, context, 16]) / 64,
-        )
-        for context in (64, 512)
-        for batch in BATCHES
-    ]
-    errors = held_out_errors(points)
-    assert len(errors) == 4
+        points = [
+            MeasuredPoint(
+                regime="decode",
+                batch=batch,
+                context=context + 48,
+                t_step_s=(spent[batch, context, 80] - spent[batch, context, 16]) / 64,
+            )
+            for context in (64, 512)
+            for batch in BATCHES
+        ]
+        errors = held_out_errors(points)
+        assert len(errors) == 4
+        if turn and np.median(np.abs(list(errors.values()))) <= 0.10:
+            break
     assert np.median(np.abs(list(errors.values()))) <= 0.10, errors
 
 
-def test_batches_that_were_held_out_are_predicted_from_the_probe(probed):
-    if os.getloadavg()[0] >= (os.cpu_count() or 1):
-        pytest.skip("the machine does other work: its wall-clock time says nothing")
-    errors = held_out_errors(probed[0])
+def test_batches_that_were_held_out_are_predicted_from_the_probe(probes):
+    share, points, _ = probes[0]
+    if share >= CALM:
+        pytest.skip(f"others' work kept the server waiting for {share:.0%} of its time in each of {len(probes)} probes")
+    errors = held_out_errors(points)
     assert np.median(np.abs(list(errors.values()))) <= 0.10, errors

@@ -5,9 +5,12 @@ import dataclasses
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 from hypothesis import given
 from hypothesis import strategies as st
 
+from batchline.cli.measure import command
+from batchline.deployment import Deployment
 from batchline.errors import UnknownNameError
 from batchline.measure import MeasuredPoint, hazards, read
 
@@ -105,6 +108,31 @@ def test_faster_than_the_bound():
     assert hazard.evidence == "a step of 10.2 ms, and 10.4 ms is the least"
     assert str(hazard).startswith("faster_than_bound: a step of 10.2 ms")
     assert names(MeasuredPoint(regime="prefill", ttft_s=0.1), 1.0) == []
+
+
+def test_bounds_are_the_floor_of_the_hardware():
+    # 4 H100 read 70.55e9 parameters less the input embedding (1.05e9) in bf16 at 4 x 3.35 TB/s: 10.4 ms at least.
+    deployment = Deployment.of("llama-3.1-70b", "4xh100")
+    served = MeasuredPoint(regime="serving", concurrency=64, isl=64, osl=64, tpot_s=8e-3)
+    step = MeasuredPoint(regime="decode", batch=1, context=16, t_step_s=11e-3)
+    unknown = MeasuredPoint(regime="serving", concurrency=64, tpot_s=8e-3)
+    least = hazards.bounds([served, step, unknown], deployment)
+    assert least[:2] == pytest.approx([10.4e-3, 10.4e-3], rel=0.01)
+    assert least[2] is None
+    found = hazards.inspect([served, step, unknown], least)
+    assert [[one.name for one in some] for some in found] == [["faster_than_bound"], [], []]
+
+
+def test_the_command_knows_the_bound_of_the_hardware(tmp_path):
+    file = tmp_path / "m.csv"
+    file.write_text("batch,context,t_step_ms\n1,128,8.0\n8,128,11.0\n")
+    asked = [str(file), "--on", "4xh100", "--config", "llama-3.1-70b"]
+    said = CliRunner().invoke(command, asked)
+    assert said.exit_code == 0, said.exception
+    assert "faster_than_bound: a step of 8.00 ms, and 10.4 ms is the least" in said.stdout
+    assert "1 of 2 points are usable" in said.stdout
+    assert "faster_than_bound" not in CliRunner().invoke(command, asked[:1]).stdout
+    assert "--config" in str(CliRunner().invoke(command, asked[:3]).exception)
 
 
 def test_served_tpot_against_clean_steps_of_the_same_file():

@@ -364,6 +364,18 @@ def test_staggered_requests_show_every_batch_on_the_way():
     assert [steps.t_step_s for steps in found] == pytest.approx([step_law(steps.batch) for steps in found])
 
 
+@given(late=st.floats(0.0, 1.0), seed=st.integers(0, 99))
+def test_a_client_that_reads_late_does_not_make_steps_short(late, seed):
+    # Every second token is read up to a whole step late, together with the next one: single gaps are as short as 0.
+    random = np.random.default_rng(seed)
+    true = 0.5 + 0.02 * np.arange(1, 65)
+    read = true + np.where(random.random(64) < 0.5, late * 0.02 * random.random(64), 0.0)
+    read = np.maximum.accumulate(read) + 1e-9 * np.arange(64)
+    (found,) = streams.clean_steps([streams.Stream(0.0, read, 100, 64)], 0.1)
+    # What is left is at most one delay over 8 gaps.
+    assert 0.02 * (1 - late / 8) - 1e-6 <= found.t_step_s <= 0.02 * (1 + late / 8) + 1e-6
+
+
 def test_a_prompt_in_the_way_makes_no_clean_step():
     slow = streams.Stream(0.0, np.arange(1, 41) * 0.02, 100, 40)
     late = streams.Stream(0.0, np.array([0.79, 0.81]), 100, 2)  # waits for its first token all the time

@@ -620,7 +620,8 @@ def _from_path(cls: type[Architecture], path: Path) -> Architecture:
     config = _read_json(file)
     quant_file = folder / "hf_quant_config.json"
     quant = _read_json(quant_file) if path.is_dir() and quant_file.is_file() else None
-    name = path.name if path.is_dir() else path.stem if path.stem != "config" else folder.name or "config"
+    # A config.json is named after its folder, also when that is given as "." or not at all.
+    name = path.stem if path.is_file() and path.stem != "config" else folder.resolve().name or "config"
     made = cls.from_config(config, quant, name=name, source=str(path))
     if path.is_dir() and any(path.glob("*.safetensors")):
         from batchline import checkpoint  # noqa: PLC0415  # only where there are weights

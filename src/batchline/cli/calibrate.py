@@ -89,7 +89,7 @@ def _updated(points: Sequence[MeasuredPoint], files: tuple[str, ...], options: d
 
     own = {key: options.pop(key) for key in ("context", "step_limit", "overrule", "out", "report", "as_json")}
     deployment = _options.deployment_of(options.pop("model"), options)
-    bounds = _bounds(points, deployment)
+    bounds = hazards.bounds(points, deployment)
     kept = hazards.usable(points, bounds, overrule=own["overrule"])
     denied = below_bound(observe(points, deployment)[0], deployment)
     if not kept:
@@ -146,23 +146,6 @@ def _nothing(
         " ".join(denied),
         "batchline measure FILES tells of each; --overrule HAZARD fits them all the same.",
     )
-
-
-def _bounds(points: Sequence[MeasuredPoint], deployment: Deployment) -> list[float | None]:
-    from batchline import readings
-
-    found: list[float | None] = []
-    for point in points:
-        context = point.context
-        if context is None and point.isl and point.osl:
-            context = point.isl + point.osl / 2
-        if context is None:
-            found.append(None)
-        else:
-            # A served batch is not known exactly; one sequence is the least there can be.
-            batch = (point.batch or 1.0) if point.regime == "decode" else 1.0
-            found.append(float(readings.steps(deployment, context, max(batch, 1.0), "bound").t_step[0]))
-    return found
 
 
 def _context(calibration: Calibration) -> float:

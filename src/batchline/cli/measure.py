@@ -84,6 +84,14 @@ def _contexts(text: str) -> list[int]:
 )
 @click.option("--prometheus", is_flag=True, help="URL is a Prometheus server, not an engine.")
 @click.option(
+    "--on", metavar="N x NAME", help="Accelerators that were measured: points faster than these can be are told."
+)
+@click.option(
+    "--config", metavar="NAME", help="With --on: the model, a name, config.json or folder.  [default: as --model]"
+)
+@click.option("--weights", metavar="FORMAT", help="With --on: format of the weights.  [default: the checkpoint's own]")
+@click.option("--kv", default="bf16", metavar="FORMAT", help="With --on: format of the KV cache.  [default: bf16]")
+@click.option(
     "--overrule", multiple=True, metavar="HAZARD", help="Count points with this hazard as usable; all for every one."
 )
 @_options.output_options
@@ -99,6 +107,7 @@ def command(targets: tuple[str, ...], **options: Any) -> None:
     batchline measure http://localhost:8000/v1 --model llama --batch 1,2,4..64 --context 128,1k
     batchline measure http://localhost:8000/metrics --for 60s
     batchline measure results/*.json
+    batchline measure results/*.json --on 4xh100 --config llama-3.1-70b --weights fp8
     """
     urls = [
         target for target in targets if re.match(r"https?://|[\w.-]+:\d+(/|$)", target) and not Path(target).exists()
@@ -240,8 +249,9 @@ def _is_scrape(path: str) -> bool:
 def _show(points: Sequence[MeasuredPoint], options: dict[str, Any]) -> None:
     from batchline.measure import hazards
 
-    found = hazards.inspect(points)
-    kept = hazards.usable(points, overrule=options["overrule"])
+    bounds = _bounds(points, options)
+    found = hazards.inspect(points, bounds)
+    kept = hazards.usable(points, bounds, overrule=options["overrule"])
     if options["as_json"]:
         _output.print_json(
             {"points": [_with_hazards(point, some, point in kept) for point, some in zip(points, found, strict=True)]}
@@ -250,6 +260,24 @@ def _show(points: Sequence[MeasuredPoint], options: dict[str, Any]) -> None:
         _csv(points)
     else:
         _print(points, found, kept)
+
+
+def _bounds(points: Sequence[MeasuredPoint], options: dict[str, Any]) -> list[float | None] | None:
+    """Least steps of the hardware that --on names; None without it."""
+    if options["on"] is None:
+        return None
+    from batchline.accelerator import Accelerator
+    from batchline.deployment import Deployment
+    from batchline.measure import hazards
+
+    model = options["config"] or options["model"] or next((point.model for point in points if point.model), None)
+    if model is None:
+        raise InputError("The points do not name their model.", "", "Say it: --config llama-3.1-70b.")
+    count, device = units.parse_devices(options["on"])
+    deployment = Deployment.of(
+        model, Accelerator.load(device), count=count, weights=options["weights"], kv=options["kv"]
+    )
+    return hazards.bounds(points, deployment)
 
 
 def _with_hazards(point: MeasuredPoint, found: Sequence[Hazard], kept: bool) -> dict[str, Any]:

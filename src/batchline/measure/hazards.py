@@ -9,15 +9,17 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from batchline import readings
 from batchline.errors import UnknownNameError
 from batchline.units import format_time
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
+    from batchline.deployment import Deployment
     from batchline.measure.point import MeasuredPoint
 
-__all__ = ["CONSEQUENCES", "Hazard", "inspect", "usable"]
+__all__ = ["CONSEQUENCES", "Hazard", "bounds", "inspect", "usable"]
 
 CONSEQUENCES: Final = {
     "faster_than_bound": "No engine can do that: another model, format or accelerator, skipped work, or a wrong unit.",
@@ -64,6 +66,44 @@ class Hazard:
         return f"{self.name}: {self.evidence}. {self.consequence}"
 
 
+def bounds(points: Sequence[MeasuredPoint], deployment: Deployment) -> list[float | None]:
+    """Shortest step that the hardware allows at each point: the article's floor.
+
+    Parameters
+    ----------
+    points : sequence of MeasuredPoint
+        Points, of one or several sources.
+    deployment : Deployment
+        What they are said to be measured on.
+
+    Returns
+    -------
+    list of float or None
+        For `inspect` and `usable` [s]; None where a point has no context. The batch of a served point is not known
+        exactly: one sequence is the least that there can be.
+
+    Examples
+    --------
+    >>> from batchline.deployment import Deployment
+    >>> from batchline.measure import MeasuredPoint
+    >>> point = MeasuredPoint(regime="decode", batch=128, context=2048, t_step_s=0.004)
+    >>> (bound,) = bounds([point], Deployment.of("llama-3.1-8b", "h100"))
+    >>> f"{bound * 1e3:.2f} ms"
+    '14.74 ms'
+    """
+    found: list[float | None] = []
+    for point in points:
+        context = point.context
+        if context is None and point.isl and point.osl:
+            context = point.isl + point.osl / 2
+        if context is None:
+            found.append(None)
+            continue
+        batch = (point.batch or 1.0) if point.regime == "decode" else 1.0
+        found.append(float(readings.steps(deployment, context, max(batch, 1.0), "bound").t_step[0]))
+    return found
+
+
 def inspect(
     points: Sequence[MeasuredPoint], bounds_s: Sequence[float | None] | None = None
 ) -> list[tuple[Hazard, ...]]:
@@ -74,7 +114,7 @@ def inspect(
     points : sequence of MeasuredPoint
         Points, of one or several sources.
     bounds_s : sequence of float or None, optional
-        For each point the shortest step that the hardware allows (the `bound` reading) [s]; None where it is not known.
+        As `bounds` gives them [s]; None where one is not known.
 
     Returns
     -------
@@ -93,13 +133,13 @@ def inspect(
     >>> inspect([point], [0.0104])[0][0].evidence
     'a step of 4.00 ms, and 10.4 ms is the least'
     """
-    bounds = [None] * len(points) if bounds_s is None else list(bounds_s)
-    if len(bounds) != len(points):
-        raise ValueError(f"{len(points)} points but {len(bounds)} bounds")
+    least = [None] * len(points) if bounds_s is None else list(bounds_s)
+    if len(least) != len(points):
+        raise ValueError(f"{len(points)} points but {len(least)} bounds")
     clean = [point for point in points if point.regime == "decode" and point.t_step_s]
     falling = _falling(points)
     found: list[tuple[Hazard, ...]] = []
-    for index, (point, bound) in enumerate(zip(points, bounds, strict=True)):
+    for index, (point, bound) in enumerate(zip(points, least, strict=True)):
         hazards = [
             _faster(point, bound),
             *(rule(point) for rule in _RULES),

@@ -24,6 +24,9 @@ __all__ = ["Steps", "Stream", "clean_steps", "decode_points", "full_share", "mea
 _LEAST_STEPS = 8
 """Fewer steps at a batch make no point."""
 
+_TOGETHER = 8
+"""Gaps whose mean counts as one when the shortest are wanted."""
+
 
 @dataclass(frozen=True, slots=True)
 class Stream:
@@ -149,7 +152,8 @@ def clean_steps(streams: Sequence[Stream], quantile: float = 0.5) -> list[Steps]
     streams : sequence of Stream
         Requests of one run, times on one clock.
     quantile : float
-        Which of the gaps is the step: 0.5 is the median; a small one leaves out what other programs took away [-].
+        Which of the gaps is the step: 0.5 is the median; a small one leaves out what other programs took away, and is
+        taken of the means of 8 gaps, since a token that this client read late makes the next gap short [-].
 
     Returns
     -------
@@ -160,6 +164,7 @@ def clean_steps(streams: Sequence[Stream], quantile: float = 0.5) -> list[Steps]
     streams = [stream for stream in streams if len(stream.arrivals_s) > 1]
     if not streams:
         return []
+    owner = np.repeat(np.arange(len(streams)), [len(stream.arrivals_s) - 1 for stream in streams])
     begin = np.concatenate([stream.arrivals_s[:-1] for stream in streams])
     end = np.concatenate([stream.arrivals_s[1:] for stream in streams])
     # Tokens of one step reach the client a little apart; in the middle of a gap all of them have arrived.
@@ -173,9 +178,28 @@ def clean_steps(streams: Sequence[Stream], quantile: float = 0.5) -> list[Steps]
     context = _context_held(streams, middle) / np.maximum(decoding, 1)
     found: list[Steps] = []
     for batch in np.unique(decoding[clean]):
-        chosen = clean & (decoding == batch)
-        found += _grouped(int(batch), context[chosen], (end - begin)[chosen], quantile)
+        chosen = np.flatnonzero(clean & (decoding == batch))
+        for band in _bands(context[chosen]):
+            kept = chosen[band]
+            count = round(len(kept) / batch)  # each step is seen once by every stream of the batch
+            if count >= _LEAST_STEPS:
+                gaps = (end - begin)[kept]
+                taken = _smoothed(gaps, kept, owner[kept]) if quantile < 0.5 else gaps
+                middle = float(np.median(gaps))
+                spread = 1.4826 * float(np.median(np.abs(gaps - middle))) / middle
+                step = float(np.quantile(taken, quantile))
+                found.append(Steps(int(batch), float(context[kept].mean()), step, spread, count))
     return found
+
+
+def _smoothed(gaps: NDArray[np.float64], place: NDArray[np.intp], owner: NDArray[np.intp]) -> NDArray[np.float64]:
+    """Means over gaps that follow each other in one stream; the gaps themselves where there are not enough."""
+    last = _TOGETHER - 1
+    if len(gaps) <= last:
+        return gaps
+    together = (place[last:] - place[:-last] == last) & (owner[last:] == owner[:-last])
+    means = np.convolve(gaps, np.full(_TOGETHER, 1 / _TOGETHER), "valid")[together]
+    return means if means.size else gaps
 
 
 def _context_held(streams: Sequence[Stream], when: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -198,23 +222,15 @@ def _below(values: NDArray[np.float64], limits: NDArray[np.float64]) -> NDArray[
     return np.searchsorted(np.sort(values), limits, side="right")
 
 
-def _grouped(batch: int, context: NDArray[np.float64], gaps: NDArray[np.float64], quantile: float) -> list[Steps]:
+def _bands(context: NDArray[np.float64]) -> list[NDArray[np.bool_]]:
+    """Parts in which the context does not span more than a factor of 2."""
     bands = np.zeros(len(context), dtype=np.int64)
     least = float(context.min())
     while context.max() > 2 * max(1.0, least):
         beyond = context > 2 * max(1.0, least)
         bands[beyond] += 1
         least = float(context[beyond].min())
-    found = []
-    for band in np.unique(bands):
-        chosen = bands == band
-        count = round(chosen.sum() / batch)  # each step is seen once by every stream of the batch
-        if count >= _LEAST_STEPS:
-            step = float(np.quantile(gaps[chosen], quantile))
-            middle = float(np.median(gaps[chosen]))
-            spread = 1.4826 * float(np.median(np.abs(gaps[chosen] - middle))) / middle
-            found.append(Steps(batch, float(context[chosen].mean()), step, spread, count))
-    return found
+    return [bands == band for band in np.unique(bands)]
 
 
 def decode_points(streams: Sequence[Stream], serving: MeasuredPoint) -> list[MeasuredPoint]:
