@@ -20,7 +20,7 @@ FLOORS = [
     ["engine", "deployment"],
     ["step", "prior"],
     ["serving", "cost", "readings"],
-    ["choice", "sweep", "goodput", "simulate", "measure", "calibrate", "validate"],
+    ["choice", "sweep", "goodput", "simulate", "measure", "calibrate", "served_names", "served_point", "validate"],
     ["space", "fleet", "planner", "sensitivity", "worth", "market", "price_sheet", "launch"],
     ["chart", "chart_plan", "chart_simulation", "report"],
     ["cli", "web", "__main__"],

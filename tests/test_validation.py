@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from batchline import prior, serving
+from batchline import prior, served_point, serving
 from batchline import validate as v
 
 ROOT = Path(__file__).parents[1]
@@ -90,28 +90,11 @@ def test_a_split_never_shows_the_fit_what_it_predicts(measured, monkeypatch):
 
 
 def test_every_row_is_predicted_or_refused_with_a_reason(shared):
-    found = v.read(shared / "measured" / "serving_inferencemax.csv")
+    found = served_point.read(shared / "measured" / "serving_inferencemax.csv")
     outcomes = v.predict(found)
     assert len(outcomes) == len(found) == 798
     for outcome in outcomes:
         assert outcome.refused or outcome.bound_s <= outcome.tpot_low_s <= outcome.tpot_s <= outcome.tpot_high_s
     said = v.summary(outcomes)
     assert said["predicted"] + sum(said["refused"].values()) == 798
-    assert 0 < said["tpot"]["mape"] < 0.15
-
-
-def test_a_table_without_a_needed_column_or_rows_is_named(tmp_path):
-    table = tmp_path / "t.csv"
-    table.write_text("model,hw\nllama-3.1-8b,h100\n")
-    with pytest.raises(v.MeasurementError, match="batch_or_concurrency, engine, isl, osl"):
-        v.read(table)
-    table.write_text("model,hw,engine,isl,osl,batch_or_concurrency\n")
-    with pytest.raises(v.MeasurementError, match="no rows"):
-        v.read(table)
-    table.write_text(
-        "model,hw,engine,isl,osl,batch_or_concurrency\nllama-3.1-8b,h100,vllm,1024,1024,8\nx,h100,vllm,1,1,1\n"
-    )
-    good, bad = v.predict(v.read(table))
-    assert good.tpot_s > 0
-    assert good.to_dict()["tpot_low_s"] < good.tpot_s
-    assert "x" in bad.refused
+    assert 0 < said["by"]["regime"]["serving_conc"]["tpot"]["mape"] < 0.15

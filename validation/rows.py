@@ -13,7 +13,7 @@ import numpy as np
 
 from batchline import step
 from batchline.errors import BatchlineError
-from batchline.validate import Point, read
+from batchline.served_point import Point, read
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -79,6 +79,9 @@ def load(files: Iterable[str] = SERVED) -> tuple[Rows, dict[str, int]]:
                 continue
             if found.qc != "ok" or not found.tpot_s or not found.ttft_s:
                 refused["marked doubtful in the table" if found.qc != "ok" else "no TPOT or TTFT"] += 1
+                continue
+            if found.pools or found.speculation:
+                refused["disaggregated or speculative: a table of its own"] += 1
                 continue
             try:
                 _ = found.ideal, found.capacity

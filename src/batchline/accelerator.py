@@ -28,7 +28,7 @@ from batchline.units import GIBI, GIGA, MEBI, TERA, parse_bandwidth, parse_bytes
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-__all__ = ["Accelerator", "catalogue", "names", "resolve"]
+__all__ = ["FORMATS", "Accelerator", "catalogue", "names", "resolve"]
 
 FORMATS: Final = ("bf16", "fp8", "int8", "fp4")
 """Number formats that have a rate of their own; fp16 multiplies at the rate of bf16."""

@@ -28,7 +28,7 @@ References
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -53,6 +53,7 @@ __all__ = [
     "kv_transfer_s",
     "open_loop",
     "pool_ratio",
+    "static_batch",
     "tokens_per_step",
 ]
 
@@ -507,7 +508,9 @@ def _closed(
     budget: Floats | None,
     clumping: Floats | None,
     extra_ttft_s: Floats = 0.0,
+    most: Floats = np.inf,
 ) -> Steady:
+    """Closed loop; `most` requests/s come out of a prefill pool."""
     clumping = load.coefficients.arrival_clumping if clumping is None else clumping
     limit = _limit(load, capacity_batch, max_num_seqs)
     held = np.minimum(concurrency, limit)
@@ -522,12 +525,22 @@ def _closed(
         return held * decoding - batch * (decoding + admitted_ttft(batch))
 
     batch = np.where(concurrency > limit, limit, _root(excess, held))[()]
+    starved = np.asarray(batch > most * load.osl * load.tpot_s(batch))
+    if np.any(starved):
+        fed = _root(lambda b: np.minimum(most, _NO_LIMIT) * load.osl * load.tpot_s(b) - b, held)
+        batch = np.where(starved, fed, batch)[()]
     tpot = load.tpot_s(batch)
     waiting = np.maximum(concurrency / limit - 1.0, 0.0) * load.osl * tpot
     ttft = admitted_ttft(batch) + waiting
+    # Little: whoever does not decode waits for the prefill pool.
+    ttft = np.where(starved, np.maximum(concurrency / most - load.osl * tpot, ttft), ttft)[()]
     requests = concurrency / (ttft + np.maximum(load.osl - 1.0, 0.0) * tpot)
     full = np.asarray(concurrency > limit)
-    return _steady(load, batch, (batch, tpot), ttft, requests, full, capacity_batch, max_num_seqs)
+    state = _steady(load, batch, (batch, tpot), ttft, requests, full, capacity_batch, max_num_seqs)
+    if not np.any(starved):
+        return state
+    why = np.where(starved, "prefill", "" if state.saturated_by is None else state.saturated_by)
+    return replace(state, saturated_by=why if why.ndim else str(why))
 
 
 def open_loop(
@@ -621,6 +634,7 @@ def disaggregated(
     prefix_hit_rate: Floats = 0.0,
     arrival_clumping: Floats | None = None,
     prefill_coefficients: Coefficients | None = None,
+    prefill_instances: Floats = np.inf,
     speculation: Speculation | None = None,
 ) -> Steady:
     """Steady state of one decode instance whose prompts are computed elsewhere: no prefill interferes with decoding.
@@ -635,11 +649,14 @@ def disaggregated(
         Time to move a prompt's KV cache, see `kv_transfer_s` [s].
     prefill_coefficients : Coefficients, optional
         Of the prefill instance; default the same.
+    prefill_instances : float or array
+        Prefill instances for this decode instance; too few hold requests back [-].
 
     Returns
     -------
     Steady
-        Of the decode instance; `pool_ratio(state.prefill_s, state.requests_per_s)` prefill instances keep it busy.
+        Of the decode instance; `saturated_by` is "prefill" where prompts hold requests back.
+        `pool_ratio(state.prefill_s, state.requests_per_s)` prefill instances keep it busy.
 
     Examples
     --------
@@ -664,7 +681,51 @@ def disaggregated(
         interferes=False,
         prompt_elsewhere_s=source.prompt_s(0.0),
     )
-    return _closed(load, concurrency, capacity_batch, max_num_seqs, None, arrival_clumping, extra_ttft_s=transfer_s)
+    most = prefill_instances * prefill_ideal.dp * prefill_ideal.pp / source.prompt_s(0.0)
+    return _closed(
+        load, concurrency, capacity_batch, max_num_seqs, None, arrival_clumping, extra_ttft_s=transfer_s, most=most
+    )
+
+
+def static_batch(
+    ideal: Ideal,
+    coefficients: Coefficients,
+    batch: Floats,
+    isl: Floats,
+    osl: Floats,
+    *,
+    speculation: Speculation | None = None,
+) -> Steady:
+    """State of a batch that starts together and runs to its end, as offline benchmarks do: nobody waits or interferes.
+
+    Parameters
+    ----------
+    ideal, coefficients, isl, osl, speculation
+        As in `closed_loop`.
+    batch : float or array
+        Sequences in the batch [sequence].
+
+    Returns
+    -------
+    Steady
+        `ttft_s` is the prefill of the whole batch, without a network; `tpot_s` the decode step at the mean context.
+
+    Examples
+    --------
+    >>> from batchline.step import Coefficients, ideal
+    >>> one = ideal(weight_bytes=15e9, kv_read_bytes=1536 * 131072, active_params=7.5e9, layers=32, bandwidth=3.35e12,
+    ...             flops=989e12, flops_bf16=989e12)
+    >>> state = static_batch(one, Coefficients(), 64, 1024, 1024)
+    >>> round(float(state.ttft_s), 3), round(float(state.tpot_s) * 1e3, 2)
+    (0.994, 9.29)
+    """
+    load = Load(ideal, coefficients, isl, osl, speculation=speculation, interferes=False)
+    rank = np.maximum(batch / ideal.dp, 1.0)
+    attention = ideal.prompt_attention_s * rank
+    ttft = prefill(ideal, coefficients, isl * rank, attention_s=attention, prompts=rank).total
+    tpot = load.tpot_s(batch)
+    requests = batch / (ttft + np.maximum(osl - 1.0, 0.0) * tpot)
+    return _steady(load, batch, (batch, tpot), ttft, requests, False, np.inf, np.inf)
 
 
 def _limit(load: Load, capacity_batch: Floats, max_num_seqs: Floats) -> Floats:

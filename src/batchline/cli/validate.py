@@ -27,12 +27,12 @@ def command(files: tuple[str, ...], profile: str | None, as_json: bool, as_csv: 
     batchline validate served.csv
     batchline validate served.csv --json
     """
-    from batchline import validate
+    from batchline import served_point, validate
 
     priors = _options.priors_of(profile)
     outcomes: list[Outcome] = []
     for file in files:
-        outcomes += validate.predict(validate.read(file), priors)
+        outcomes += validate.predict(served_point.read(file), priors)
     summary = validate.summary(outcomes)
     if as_json:
         _output.print_json({"rows": [outcome.to_dict() for outcome in outcomes], "summary": summary})

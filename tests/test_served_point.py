@@ -1,0 +1,176 @@
+"""Rows of a table of measurements: read whatever they are called, or refused with what they lack, one by one."""
+
+import csv
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from batchline import served_point, validate
+from batchline.errors import MeasurementError
+
+ROW = {
+    "model": "meta-llama/Llama-3.1-8B-Instruct", "hw": "H100-SXM5-80GB", "engine": "vLLM", "isl": "1024",
+    "osl": "256", "batch_or_concurrency": "16", "n_gpus": "1", "decode_step_ms": "9.0", "ttft_ms": "60",
+}  # fmt: skip
+
+
+def table(path, *rows, columns=None):
+    names = columns or sorted({name for row in rows for name in row})
+    with path.open("w", newline="") as file:
+        writer = csv.DictWriter(file, names, extrasaction="ignore", restval="")
+        writer.writeheader()
+        writer.writerows(rows)
+    return path
+
+
+def outcome(tmp_path, **changes):
+    (one,) = validate.predict(served_point.read(table(tmp_path / "t.csv", ROW | changes)))
+    return one
+
+
+def test_a_file_that_is_no_table_is_named(tmp_path):
+    path = tmp_path / "t.csv"
+    path.write_text("name,value\nllama-3.1-8b,h100\n")
+    with pytest.raises(MeasurementError, match="no column model, hw"):
+        served_point.read(path)
+    path.write_text("model,hw,engine,isl,osl,batch_or_concurrency\n")
+    with pytest.raises(MeasurementError, match="no rows"):
+        served_point.read(path)
+    path.write_bytes(b"\xff\xfe\x00")
+    with pytest.raises(MeasurementError, match="cannot be read"):
+        served_point.read(path)
+
+
+@pytest.mark.parametrize(
+    ("column", "value", "reason"),
+    [
+        ("model", "gpt-9", "no model"),
+        ("model", "", "model is missing"),
+        ("hw", "V100", "no accelerator"),
+        ("isl", "", "isl is missing"),
+        ("osl", "many", "osl is 'many'"),
+        ("batch_or_concurrency", "-3", "batch_or_concurrency is"),
+        ("n_gpus", "2.5", "whole number"),
+        ("precision_w", "fp6", "no number format"),
+        ("precision_kv", "fp5", "fp5"),
+        ("decode_step_ms", "n.a.", "decode_step_ms"),
+        ("spec", "eagle3", "acceptance"),
+        ("disagg", "True", "how many"),
+        ("prefix_hit_rate", "40", "share"),
+        ("model", "deepseek-ai/DeepSeek-R1", "does not fit"),
+        ("pp", "3", "stages"),
+    ],
+)
+def test_a_row_that_says_too_little_is_refused_with_the_reason(tmp_path, column, value, reason):
+    assert reason in outcome(tmp_path, **{column: value}).refused
+
+
+def test_one_bad_row_does_not_end_the_others(tmp_path):
+    path = table(tmp_path / "t.csv", ROW, ROW | {"model": "x"}, ROW | {"isl": "nan"}, ROW)
+    outcomes = validate.predict(served_point.read(path))
+    assert [bool(one.refused) for one in outcomes] == [False, True, True, False]
+    said = validate.summary(outcomes)
+    assert said["predicted"] + sum(said["refused"].values()) == said["n"] == 4
+
+
+def test_only_model_and_accelerator_need_a_column_of_their_own(tmp_path):
+    path = table(
+        tmp_path / "t.csv", {"Model": "llama-3.1-8b", "GPU": "2xH100", "concurrency": "8", "isl": "1k", "osl": "1k"}
+    )
+    (one,) = validate.predict(served_point.read(path))
+    assert one.point.deployment.count == 2
+    assert one.point.engine == "unknown"
+    assert one.novelty == "engine"
+    assert one.tpot_low_s < one.tpot_s < one.tpot_high_s
+
+
+def test_devices_are_counted_from_the_layout_where_their_number_is_missing(tmp_path):
+    one = outcome(tmp_path, model="llama-3.1-70b", n_gpus="", tp="4")
+    assert one.point.deployment.tp == 4
+
+
+def test_a_format_without_a_rate_is_widened(tmp_path):
+    fp8 = outcome(tmp_path, hw="A100-SXM4-80GB", precision_w="fp8")
+    bf16 = outcome(tmp_path, hw="A100-SXM4-80GB", precision_w="bf16")
+    assert not fp8.refused
+    assert fp8.bound_s < bf16.bound_s  # half the bytes
+    assert fp8.point.deployment.flops == bf16.point.deployment.flops
+
+
+def test_a_batch_from_start_to_end_holds_its_prefill(tmp_path):
+    steps = outcome(tmp_path, regime="decode_static")
+    whole = outcome(tmp_path, regime="static_e2e")
+    assert whole.tpot_s == pytest.approx((steps.ttft_s + 255 * steps.tpot_s) / 256)
+
+
+def test_pools_are_read_from_columns_and_from_notes(tmp_path):
+    columns = {"prefill_gpus": "8", "prefill_workers": "2", "decode_gpus": "8", "decode_workers": "1"}
+    shape = {"model": "llama-3.1-70b", "n_gpus": "16", "disagg": "True", "batch_or_concurrency": "64"}
+    told = outcome(tmp_path, **shape, **columns)
+    noted = outcome(tmp_path, **shape, notes="disagg: prefill 8 GPU x2 workers tp4 / decode 8 GPU x1 workers tp8")
+    assert told.tpot_s == noted.tpot_s
+    assert (told.point.deployment.tp, told.point.pools.prefill.tp, told.point.pools.prefill_instances) == (8, 4, 2)
+    assert told.point.case.layout.endswith("decode pool")
+    beside = outcome(tmp_path, **shape | {"n_gpus": "8", "disagg": ""})
+    assert told.tpot_s < beside.tpot_s  # no prompts beside the decoding
+
+
+def test_a_starved_decode_pool_waits_for_prefill(tmp_path):
+    shape = {
+        "model": "llama-3.1-70b",
+        "disagg": "True",
+        "batch_or_concurrency": "256",
+        "isl": "8192",
+        "decode_gpus": "8",
+    }
+    few, many = (outcome(tmp_path, **shape, prefill_gpus=str(n * 4), prefill_workers=str(n)) for n in (1, 16))
+    assert few.ttft_s > 3 * many.ttft_s
+    assert few.tpot_s < many.tpot_s
+
+
+def test_speculation_with_its_acceptance_is_predicted(tmp_path):
+    plain, drafted = outcome(tmp_path), outcome(tmp_path, spec="eagle3", acceptance="0.8", draft_tokens="4")
+    assert plain.tpot_s / 3.3616 < drafted.tpot_s < plain.tpot_s  # 3.36 tokens a step (Leviathan), each step longer
+    assert drafted.bound_s < plain.bound_s
+
+
+def test_a_device_without_a_rate_decodes_by_memory_alone(tmp_path):
+    one = outcome(tmp_path, hw="Apple M2 Ultra", engine="llama.cpp", regime="decode_static")
+    assert one.tpot_s >= one.bound_s > 0
+    assert np.isnan(one.ttft_s)
+    assert one.to_dict()["ttft_s"] is None
+    assert outcome(tmp_path, hw="Apple M2 Ultra", engine="llama.cpp").refused
+
+
+TEXT = st.one_of(
+    st.sampled_from(
+        ["", "nan", "0", "-1", "1e300", "inf", "8", "1,024", "2k", "True", "x" * 300, "../..", "\N{SNOWMAN}", "7.5"]
+    ),
+    st.text(max_size=12),
+)
+
+
+@settings(max_examples=300)
+@given(
+    st.dictionaries(
+        st.sampled_from(
+            [*ROW, "tp", "pp", "ep", "dp", "dp_attention", "precision_w", "precision_kv", "disagg", "spec", "regime",
+             "context", "notes", "acceptance", "draft_tokens", "prefix_hit_rate", "max_num_seqs", "decode_gpus",
+             "prefill_gpus", "engine_version", "date", "source", "qc", "prefill_workers", "decode_workers"]
+        ),
+        TEXT,
+    )
+)  # fmt: skip
+def test_no_row_ends_the_command(cells):
+    from batchline.errors import BatchlineError
+
+    try:
+        found = [served_point.point_of(ROW | cells, 2)]
+    except BatchlineError as error:
+        found = [(2, str(error))]
+    (one,) = validate.predict(found)
+    said = one.to_dict()
+    assert one.refused or (said["tpot_low_s"] <= said["tpot_s"] <= said["tpot_high_s"] and np.isfinite(one.tpot_s))
+    validate.summary([one])
