@@ -30,7 +30,7 @@ def test_a_notebook_runs(file, capsys):
             shown.append(run("".join(cell["source"]), names, file.name))
     told = [value for value in shown if value is not None]
     assert len(told) >= 4
-    assert any('<div class="batchline">' in str(getattr(value, "data", value)) for value in told)
+    assert any('<div class="batchline">' in value._repr_html_() for value in told if hasattr(value, "_repr_html_"))
     assert len(capsys.readouterr().out.splitlines()) >= 3
 
 

@@ -33,6 +33,7 @@ import numpy as np
 
 from batchline import cost, prior, readings, roofline, step, sweep
 from batchline.errors import InputError, MissingFactError
+from batchline.notebook import Shown
 from batchline.units import GIGA, format_time, format_tokens
 
 if TYPE_CHECKING:
@@ -269,7 +270,7 @@ class Row:
 
 
 @dataclass(frozen=True, kw_only=True)
-class PriceSheet:
+class PriceSheet(Shown):
     """What each kind of token costs on a deployment, and what to charge.
 
     Parameters

@@ -13,6 +13,7 @@ import numpy as np
 
 from batchline import choice, roofline
 from batchline.errors import InputError
+from batchline.notebook import Shown
 from batchline.readings import Steps, steps
 from batchline.strings import text
 
@@ -131,7 +132,7 @@ def cost_floor_usd_per_mtok(deployment: Deployment, context: float, reading: str
 
 
 @dataclass(frozen=True, kw_only=True)
-class Curve(Steps):
+class Curve(Steps, Shown):
     """Steps over the batch, with floors, knee, capacity and the optimum.
 
     The arrays (see `Steps`) have one entry per batch; `priors` made them in "predict" (None: those that the package

@@ -12,6 +12,7 @@ from batchline import prior, readings, step
 from batchline.calibrate.observation import NOISE, Observation, Stack, describe, observe
 from batchline.calibrate.update import Belief, believe, jacobian, update
 from batchline.errors import InputError, MeasurementError
+from batchline.notebook import Shown
 from batchline.units import format_bytes, format_time
 
 if TYPE_CHECKING:
@@ -74,7 +75,7 @@ class Errors:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Calibration:
+class Calibration(Shown):
     """What is known of a deployment after its own points.
 
     Parameters

@@ -10,6 +10,7 @@ from batchline.accelerator import Accelerator
 from batchline.architecture import Architecture
 from batchline.deployment import Deployment
 from batchline.errors import InputError
+from batchline.notebook import Shown
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -187,7 +188,7 @@ class Nearest:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Plan:
+class Plan(Shown):
     """Answer of `plan`.
 
     Parameters

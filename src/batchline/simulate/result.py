@@ -13,6 +13,7 @@ import numpy as np
 
 from batchline import cost
 from batchline.errors import InputError, UnknownNameError
+from batchline.notebook import Shown
 from batchline.units import format_rate
 
 if TYPE_CHECKING:
@@ -157,7 +158,7 @@ class Table:
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Result:
+class Result(Shown):
     """What a simulation found.
 
     Parameters

@@ -4,17 +4,12 @@ from __future__ import annotations
 
 import tempfile
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from batchline.strings import text
-from batchline.units import format_rate, format_time, format_usd
 from batchline.web.planning import Load, Promised  # noqa: TC001  (pydantic reads them)
 from batchline.web.question import Brought, DeploymentQuestion, Duration, Length, deployment_of, priors_of
-
-if TYPE_CHECKING:
-    from batchline.simulate import Result
 
 __all__ = ["SimulateQuestion", "simulated"]
 
@@ -116,7 +111,7 @@ def _file(place: Path, content: str | None) -> str | None:
 
 
 def _told(asked: SimulateQuestion, options: dict[str, Any], language: str, theme: str) -> dict[str, Any]:
-    from batchline import chart_simulation, simulate  # noqa: PLC0415
+    from batchline import chart_simulation, report, simulate  # noqa: PLC0415
     from batchline.cli.simulate import _head, _mean_context, _promises, _Run, _traffic  # noqa: PLC0415
 
     deployment = deployment_of(asked)
@@ -131,7 +126,7 @@ def _told(asked: SimulateQuestion, options: dict[str, Any], language: str, theme
         "answer": {
             "title": f"{deployment.title}, {traffic.name}",
             "headline": result.sentence(),
-            "tiles": _tiles(result, language),
+            "tiles": report.simulation_tiles(result, language),
             "promises": [
                 {"name": name, "promise": str(result.promises[name]), "kept": kept}
                 for name, kept in result.keeps().items()
@@ -143,25 +138,3 @@ def _told(asked: SimulateQuestion, options: dict[str, Any], language: str, theme
             "times": chart_simulation.times(result, theme=theme),
         },
     }
-
-
-def _tiles(result: Result, language: str) -> list[dict[str, str]]:
-    ttft, tpot = result.times["ttft"], result.times["tpot"]
-    kv = "–" if result.kv_peak is None else f"{result.kv_peak:.0%}"
-    cost = "–" if result.usd_per_mtok is None else format_usd(result.usd_per_mtok)
-    rows = [
-        ("ttft", format_time(ttft.p50), {"p99": format_time(ttft.p99)}),
-        ("tpot", format_time(tpot.p50), {"p99": format_time(tpot.p99)}),
-        ("rate", format_rate(result.output_tokens_per_s), {"rate": f"{result.requests_per_s:,.3g}"}),
-        ("kv", kv, {"preemptions": f"{result.preemptions:,}"}),
-        ("cost", cost, {"batch": f"{result.running_batch:,.1f}"}),
-    ]
-    return [
-        {
-            "key": key,
-            "name": text(f"page.sim_tile_{key}", language),
-            "value": value,
-            "below": text(f"page.sim_below_{key}", language, **fields),
-        }
-        for key, value, fields in rows
-    ]

@@ -1,0 +1,72 @@
+"""What a report says of a plan and of a price sheet."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from batchline.report._picture import svg
+from batchline.report.blocks import Block, Figure, Items, Section, Table, Text
+from batchline.strings import text
+from batchline.units import format_time, format_usd
+
+if TYPE_CHECKING:
+    from batchline.planner import Plan
+    from batchline.price_sheet import PriceSheet
+
+__all__ = ["plan_sections", "sheet_blocks"]
+
+_COLUMNS = ("deployment", "devices", "month", "input", "output", "page.tile_time", "first", "sure")
+
+
+def plan_sections(answer: Plan, language: str, theme: str, *, flips: bool) -> list[Section]:
+    """Tell a plan: its candidates, the front, and, if asked, what would flip it."""
+    from batchline import chart_plan, sensitivity  # noqa: PLC0415
+
+    def say(key: str, **fields: str) -> str:
+        return text(key if "." in key else f"report.{key}", language, **fields)
+
+    if not answer.candidates:
+        return [Section(say("plan"), (Text(str(answer.nearest or say("page.none"))),))]
+    best = answer.best
+    rows = tuple(
+        (
+            one.title,
+            f"{one.devices:,}",
+            format_usd(one.usd_per_month),
+            format_usd(one.usd_per_mtok_input),
+            format_usd(one.usd_per_mtok_output),
+            format_time(one.tpot_s),
+            format_time(one.ttft_s),
+            f"{one.p_slo:.0%}",
+        )
+        for one in answer.candidates
+    )
+    headline = say("plan_best", title=best.title, cost=format_usd(best.usd_per_month))
+    blocks: list[Any] = [
+        Text(headline, strong=True),
+        Table(tuple(say(name) for name in _COLUMNS), rows, strong=0),
+        Figure("plan", svg(chart_plan.pareto(answer, theme=theme)), headline),
+        *(Text(warning) for warning in answer.warnings),
+    ]
+    found = [Section(say("plan"), tuple(blocks))]
+    if flips:
+        sentences = tuple(flip.sentence for flip in sensitivity.flips(answer))
+        found.append(Section(say("flips"), (Items(sentences),)))
+    return found
+
+
+def sheet_blocks(sheet: PriceSheet, language: str) -> list[Block]:
+    """Tell a price sheet."""
+    columns = tuple(text(f"page.ui_prices_{name}", language) for name in ("cost", "price", "times", "why"))
+    rows = tuple(
+        (
+            row.name,
+            format_usd(row.usd_per_mtok_cost),
+            format_usd(row.usd_per_mtok_price),
+            f"{row.times_base:.3g}",
+            row.why,
+        )
+        for row in sheet.rows
+    )
+    table = Table(("", *columns), rows, left=frozenset({0, 4}))
+    return [Text(sheet.title, strong=True), table, *map(Text, sheet.notes)]
