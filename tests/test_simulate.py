@@ -2,6 +2,7 @@
 
 import dataclasses
 import math
+import shutil
 
 import numpy as np
 import pytest
@@ -37,7 +38,7 @@ ENGINE = Coefficients(layer_overhead=30e-6, prompt_overhead=1e-3, step_overhead=
 CLOCK = simulate.tabulate(dense, ENGINE, max_batch=256, max_context=20000)
 
 
-def served(requests, scheduler, **options):
+def served(requests, scheduler, *, replicas=1, **options):
     """Serve (sent, prompt, output[, chain]) with the simulator."""
     sent, isl, osl = (np.array([r[i] for r in requests]) for i in range(3))
     tree = leaves = None
@@ -46,7 +47,8 @@ def served(requests, scheduler, **options):
         size = scheduler.block_size
         leaves = np.array([tree.add(r[3], size, r[1]) for r in requests])
     traffic = workload.of_requests(sent, isl, osl, prefix=leaves, tree=tree)
-    return simulate.simulate(Pool(clock=CLOCK, scheduler=scheduler), traffic, compiled=False, **options)
+    pool = Pool(clock=CLOCK, scheduler=scheduler, replicas=replicas)
+    return simulate.simulate(pool, traffic, compiled=False, **options)
 
 
 def as_reference(requests):
@@ -380,6 +382,18 @@ def test_compiled_loop_gives_the_same_bits(name, replicas):
         np.testing.assert_array_equal(ours[1], theirs[1])
 
 
+def test_compiled_code_is_filed_under_all_its_sources(tmp_path, monkeypatch):
+    """numba looks at the file of a function only, but what it keeps holds functions of all files of the loop."""
+    copy = tmp_path / "_loop"
+    shutil.copytree(_compile._FOLDER, copy, ignore=shutil.ignore_patterns("__pycache__"))
+    before = _compile._digest()
+    monkeypatch.setattr(_compile, "_FOLDER", copy)
+    assert _compile._digest() == before
+    with (copy / "blocks.py").open("a") as file:
+        file.write("# changed\n")
+    assert _compile._digest() != before
+
+
 @pytest.mark.parametrize("name", SCHEDULERS)
 def test_chunks_do_not_matter(name):
     """Requests read one by one or all at once are served alike."""
@@ -625,6 +639,9 @@ def test_refusals():
         Pool(clock=CLOCK, scheduler=Vllm(max_num_seqs=257))
     with pytest.raises(InputError, match="transfer"):
         simulate.simulate(pool, workload.of_requests([0], 1, 1), transfer_s=math.nan)
+    batches = Pool(clock=CLOCK, scheduler=Static())
+    with pytest.raises(InputError, match="Static batches"):
+        simulate.simulate(batches, workload.of_requests([0], 1, 1), prefill=pool)
     for wrong in (
         lambda: Vllm(max_num_seqs=0),
         lambda: Vllm(max_num_seqs=100, max_num_batched_tokens=99),

@@ -8,7 +8,7 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from batchline import simulate, workload
@@ -66,6 +66,29 @@ def test_nothing_is_lost_and_time_runs_forward(requests, scheduler):
     assert result.preemptions == table.preemptions.sum()
     assert 0.0 < result.busy <= 1.0 + 1e-9
     assert result.times["itl"].count == (table.osl - 1).sum()
+
+
+@given(
+    requests=arrivals(),
+    prefill=ANY_SCHEDULER,
+    decode=ANY_SCHEDULER,
+    replicas=st.integers(1, 2),
+    transfer=st.sampled_from([0.0, 1e-5, 1e-3]),
+)
+@settings(max_examples=80, deadline=None)
+def test_nothing_is_lost_between_two_pools(requests, prefill, decode, replicas, transfer):
+    """Prompts here, answers there, caches that are too small on either side: the same laws."""
+    assume(not isinstance(prefill, Static) and not isinstance(decode, Static))
+    options = {"prefill": Pool(clock=CLOCK, scheduler=prefill), "transfer_s": transfer, "transfer_token_s": transfer}
+    result = served(requests, decode, replicas=replicas, **options)
+    table = result.table
+    assert table.row.tolist() == list(range(len(requests)))
+    assert result.output_tokens == table.osl.sum() == sum(output for _, _, output in requests)
+    assert np.all(table.first_token_s > table.admitted_s)
+    assert np.all((table.finished_s > table.first_token_s) == (table.osl > 1))
+    assert 0.0 < result.kv_peak <= 1.0
+    assert result.times["itl"].count == (table.osl - 1).sum()
+    assert result.times["itl"].max <= table.e2e_s.max()
 
 
 @given(requests=arrivals(), scheduler=ANY_SCHEDULER)

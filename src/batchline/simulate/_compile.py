@@ -8,6 +8,7 @@ do the same operations on the same 64-bit numbers in the same order, so their re
 from __future__ import annotations
 
 import functools
+import hashlib
 import importlib
 import importlib.util
 import sys
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
     from types import ModuleType
 
 _F = TypeVar("_F", bound="Callable[..., Any]")
+
+_FOLDER = Path(__file__).with_name("_loop")
 
 _loading_compiled = False
 
@@ -38,10 +41,15 @@ def inlined(function: _F) -> _F:
     return _compiled(function, forceinline=True) if _loading_compiled else function
 
 
+def entry(function: _F) -> _F:
+    """Compile a function that is called from outside, and keep the result, which holds all that it calls, on disk."""
+    return _compiled(function, cache=True) if _loading_compiled else function
+
+
 def _compiled(function: _F, **options: bool) -> _F:
     numba = importlib.import_module("numba")  # a second to import, and an extra
     # The loop allocates nothing, so it needs no reference counting; that is a third of its time.
-    compiled: _F = numba.njit(cache=True, nogil=True, error_model="numpy", _nrt=False, **options)(function)
+    compiled: _F = numba.njit(nogil=True, error_model="numpy", _nrt=False, **options)(function)
     return compiled
 
 
@@ -57,18 +65,35 @@ def load(*, compiled: bool) -> ModuleType:
     Returns
     -------
     module
-        `_loop`, under a name of its own so that both can live in one process.
+        `_loop`, compiled under a name of its own so that both can live in one process.
     """
-    global _loading_compiled  # noqa: PLW0603  (the decorator runs while the module is executed)
-    name = f"{__package__}._loop_{'compiled' if compiled else 'plain'}"
-    spec = importlib.util.spec_from_file_location(name, Path(__file__).with_name("_loop.py"))
+    return _load_compiled() if compiled else importlib.import_module(f"{__package__}._loop")
+
+
+def _load_compiled() -> ModuleType:
+    global _loading_compiled  # noqa: PLW0603  (decorators run while modules are executed)
+    name = f"{__package__}._loop_compiled"
+    spec = importlib.util.spec_from_file_location(
+        name, _FOLDER / "__init__.py", submodule_search_locations=[str(_FOLDER)]
+    )
     if spec is None or spec.loader is None:
         raise ImportError(f"{name} cannot be loaded")
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module
-    _loading_compiled = compiled
+    config = importlib.import_module("numba").config
+    kept = config.CACHE_DIR
+    # numba compiles a function again when its own file has changed. It holds functions of other files, so what is
+    # kept is filed under the content of all. Where nothing can be written numba takes a folder of the user.
+    config.CACHE_DIR = str(Path(kept or _FOLDER / "__pycache__") / _digest())
+    _loading_compiled = True
     try:
         spec.loader.exec_module(module)
     finally:
         _loading_compiled = False
+        config.CACHE_DIR = kept
     return module
+
+
+def _digest() -> str:
+    sources = b"".join(path.read_bytes() for path in [Path(__file__), *sorted(_FOLDER.glob("*.py"))])
+    return f"numba-{hashlib.sha256(sources).hexdigest()[:16]}"

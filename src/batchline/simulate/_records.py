@@ -6,9 +6,27 @@ Every field is a 64-bit integer (`i8`) or float (`f8`). `_loop` reads and writes
 from __future__ import annotations
 
 import functools
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
+
+# Records and sequences of them: numba and Python each bring a type of their own.
+World: TypeAlias = Any
+Rules: TypeAlias = Any
+Clock: TypeAlias = Any
+Engine: TypeAlias = Any
+Engines: TypeAlias = Any
+Rulebook: TypeAlias = Any
+Clocks: TypeAlias = Any
+Request: TypeAlias = Any
+Requests: TypeAlias = Any
+Entries: TypeAlias = Any
+Tree: TypeAlias = Any
+Ledger: TypeAlias = Any
+Tables: TypeAlias = Any
+Stats: TypeAlias = Any
+Pending: TypeAlias = Any
+Stream: TypeAlias = Any
 
 WORLD = np.dtype(
     [

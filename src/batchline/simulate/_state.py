@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from batchline.simulate import _compile, _records
+from batchline.simulate._loop import codes
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -108,11 +109,11 @@ class State:
         """Make room for more requests in the system."""
         world = self.world[0]
         old = self.slots
-        if size >= self.loop.HEAP_SHIFT:
+        if size >= codes.HEAP_SHIFT:
             raise MemoryError("more than 16 million requests wait at once")
         self.grow("requests", _records.REQUEST, size)
         self.grow("pending", _records.PENDING, size + 1)
-        world.free_slot = _chain(self.requests, old, size, world.free_slot if world.spare_slots else self.loop.NONE)
+        world.free_slot = _chain(self.requests, old, size, world.free_slot if world.spare_slots else codes.NONE)
         world.spare_slots += size - old
         self.slots = size
 
@@ -121,7 +122,7 @@ class State:
         world = self.world[0]
         old = len(self.entries)
         self.grow("entries", _records.ENTRY, size)
-        world.free_entry = _chain(self.entries, old, size, world.free_entry if world.spare_entries else self.loop.NONE)
+        world.free_entry = _chain(self.entries, old, size, world.free_entry if world.spare_entries else codes.NONE)
         world.spare_entries += size - old
 
     def grow_tree(self, parents: Sequence[int], blocks: Sequence[int], depth: int) -> None:
@@ -134,7 +135,7 @@ class State:
             before = len(self.nodes)
             self.grow("tree", _records.TREE, size)
             self.grow("nodes", _records.NODE, size * engines)
-            _fill(self.nodes, "entry", before, np.full(size * engines - before, self.loop.GONE))
+            _fill(self.nodes, "entry", before, np.full(size * engines - before, codes.GONE))
         _fill(self.tree, "parent", old, np.asarray(parents))
         _fill(self.tree, "blocks", old, np.asarray(blocks))
         self.tree_size = new
@@ -188,23 +189,22 @@ def make(
     State
         Ready to run.
     """
-    loop = _compile.load(compiled=compiled)
-    state = State(loop=loop, compiled=compiled)
+    state = State(loop=_compile.load(compiled=compiled), compiled=compiled)
     count = sum(kind.count for kind in kinds)
     seats = max(int(kind.rules["max_num_seqs"]) for kind in kinds)
-    state.put("rulebook", np.concatenate([_rules(loop, kind) for kind in kinds]))
+    state.put("rulebook", np.concatenate([_rules(kind) for kind in kinds]))
     clocks, tables = _clocks(kinds)
     state.put("clocks", clocks)
     state.put("tables", tables)
-    engines, ledger = _engines(loop, kinds)
+    engines, ledger = _engines(kinds)
     state.put("engines", engines)
     state.put("ledger", ledger)
     world = np.zeros(1, _records.WORLD)
     one = world[0]
-    one["router"] = getattr(loop, router.upper())
+    one["router"] = getattr(codes, router.upper())
     one["front"] = kinds[0].count
     one["back"] = count - kinds[0].count
-    one["free_slot"] = one["free_entry"] = loop.NONE
+    one["free_slot"] = one["free_entry"] = codes.NONE
     one["margin"] = seats
     one["entry_margin"] = 3 * (seats + 2)
     one["row_capacity"] = _ROWS[compiled] + seats if keep_rows else 0
@@ -214,16 +214,16 @@ def make(
     one["transfer_s"], one["transfer_token_s"] = transfer
     one["ttft_limit"], one["tpot_limit"], one["e2e_limit"] = limits
     one["sums"] = 0
-    one["sketches"] = 3 * loop.METRICS
-    one["series"] = one["sketches"] + loop.METRICS * loop.BUCKETS
+    one["sketches"] = 3 * codes.METRICS
+    one["series"] = one["sketches"] + codes.METRICS * codes.BUCKETS
     state.put("world", world)
-    state.put("stats", np.zeros(int(one["series"]) + _CELLS * loop.COLUMNS))
+    state.put("stats", np.zeros(int(one["series"]) + _CELLS * codes.COLUMNS))
     state.put("rows", np.zeros(max(int(one["row_capacity"]), 1), _records.ROW))
     for name, dtype in (("requests", _records.REQUEST), ("entries", _records.ENTRY), ("pending", _records.PENDING)):
         state.put(name, np.zeros(0, dtype))
     state.put("tree", np.zeros(1, _records.TREE))
     state.put("nodes", np.zeros(count, _records.NODE))
-    _fill(state.nodes, "entry", 0, np.full(count, loop.GONE))
+    _fill(state.nodes, "entry", 0, np.full(count, codes.GONE))
     state.put("stream", np.zeros(0, _records.STREAM))
     state.grow_slots(_SLOTS[compiled])
     state.grow_entries(int(one["entry_margin"]) + _SLOTS[compiled] + 2 * count)
@@ -239,16 +239,16 @@ def _fill_cache(state: State, engine: Any) -> None:
     entry = state.entries[place]
     world.free_entry = entry.next
     world.spare_entries -= 1
-    entry.kind = state.loop.ANONYMOUS
-    entry.owner = entry.next = entry.prev = state.loop.NONE
+    entry.kind = codes.ANONYMOUS
+    entry.owner = entry.next = entry.prev = codes.NONE
     entry.blocks = engine.free = state.rulebook[engine.rules].blocks
     engine.lru_head = engine.lru_tail = place
 
 
-def _rules(loop: ModuleType, kind: EngineKind) -> NDArray[Any]:
+def _rules(kind: EngineKind) -> NDArray[Any]:
     rules = np.zeros(1, _records.RULES)
     for name, value in kind.rules.items():
-        rules[name] = getattr(loop, value) if name == "policy" else value
+        rules[name] = getattr(codes, value) if name == "policy" else value
     if not rules["prompt_budget"][0]:
         rules["prompt_budget"] = rules["budget"]
     return rules
@@ -283,7 +283,7 @@ def _clocks(kinds: Sequence[EngineKind]) -> tuple[NDArray[Any], NDArray[np.float
     return clocks, np.concatenate(tables)
 
 
-def _engines(loop: ModuleType, kinds: Sequence[EngineKind]) -> tuple[NDArray[Any], NDArray[np.int64]]:
+def _engines(kinds: Sequence[EngineKind]) -> tuple[NDArray[Any], NDArray[np.int64]]:
     """Engines with nothing to do, and the ledger with room for each of them."""
     engines = np.zeros(sum(kind.count for kind in kinds), _records.ENGINE)
     place = 0
@@ -297,10 +297,10 @@ def _engines(loop: ModuleType, kinds: Sequence[EngineKind]) -> tuple[NDArray[Any
                 "partial", "fresh", "head", "tail", "queue_head", "queue_tail", "late_head", "late_tail", "lru_head",
                 "lru_tail",
             ):  # fmt: skip
-                engine[name] = loop.NONE
-            engine["kind"] = loop.IDLE
+                engine[name] = codes.NONE
+            engine["kind"] = codes.IDLE
             engine["end"] = np.inf
-            engine["role"] = getattr(loop, kind.role)
+            engine["role"] = getattr(codes, kind.role)
             engine["rules"] = engine["clock"] = number
             engine["ratio"] = kind.rules.get("ratio", 0.0)
             engine["bins"] = place

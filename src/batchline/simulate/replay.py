@@ -10,8 +10,9 @@ import numpy as np
 
 from batchline.errors import InputError, UnknownNameError
 from batchline.simulate import _compile, _records, _state
+from batchline.simulate._loop import codes
 from batchline.simulate.result import METRICS, Result, Series, Table, exact_times, summarise
-from batchline.simulate.scheduler import UNLIMITED
+from batchline.simulate.scheduler import UNLIMITED, Static
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -76,7 +77,8 @@ def simulate(
     Raises
     ------
     InputError
-        A request that fits no engine; a negative transfer time; numba is asked for and not installed.
+        A request that fits no engine; a negative transfer time; static batches with `prefill`; numba is asked for and
+        not installed.
     UnknownNameError
         No such router or promise.
 
@@ -102,6 +104,8 @@ def simulate(
         raise UnknownNameError("router", router, ROUTERS)
     if not (transfer_s >= 0 and transfer_token_s >= 0):
         raise InputError("A transfer takes 0 s or longer.")
+    if prefill is not None and any(isinstance(one.scheduler, Static) for one in (pool, prefill)):
+        raise InputError("Static batches compute a prompt and its answer on one engine.", hint="Leave prefill out.")
     if keep_requests is None:
         keep_requests = traffic.count is None or traffic.count <= _KEPT
     kinds = [pool.kind("BOTH")] if prefill is None else [prefill.kind("PREFILL"), pool.kind("DECODE")]
@@ -235,18 +239,18 @@ def _run(
         if world.rows:
             rows.append(_fetch(state))
             world.rows = 0
-        if wanted == loop.DONE:
+        if wanted == codes.DONE:
             return rows
-        if wanted == loop.STUCK:
+        if wanted == codes.STUCK:
             raise InputError(
                 "The schedule came to a standstill: a request waits and no engine can admit it.",
                 hint="Give the engines more KV cache.",
             )
-        if wanted == loop.MORE_REQUESTS:
+        if wanted == codes.MORE_REQUESTS:
             _feed(state, chunks, leaves, pools)
-        elif wanted == loop.MORE_SLOTS:
+        elif wanted == codes.MORE_SLOTS:
             state.grow_slots(2 * state.slots)
-        elif wanted == loop.MORE_ENTRIES:
+        elif wanted == codes.MORE_ENTRIES:
             state.grow_entries(2 * len(state.entries))
         if progress is not None:
             progress(int(world.finished))
@@ -306,13 +310,12 @@ def _result(
     traffic: Traffic,
 ) -> Result:
     world = state.world[0]
-    loop = state.loop
     stats = state.array("stats")
     engines = state.array("engines", _records.ENGINE)
     duration = float(world.now)
     table = _table(rows) if rows is not None else None
     sketches = {metric: _sketch(state, stats, number) for number, metric in enumerate(METRICS)}
-    sums = stats[world.sums : world.sums + 3 * loop.METRICS].reshape(-1, 3)
+    sums = stats[world.sums : world.sums + 3 * codes.METRICS].reshape(-1, 3)
     span = duration * len(engines)
     blocks = np.concatenate([np.full(pool.engines, pool.scheduler.kv_blocks or UNLIMITED) for pool in pools])
     peaks = engines["used_peak"] / blocks
@@ -365,13 +368,12 @@ def _sketch(
     state: _state.State, stats: NDArray[np.float64], number: int
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Middles and counts of the buckets in use."""
-    loop = state.loop
-    start = int(state.world[0].sketches) + number * loop.BUCKETS
-    counts = stats[start : start + loop.BUCKETS]
+    start = int(state.world[0].sketches) + number * codes.BUCKETS
+    counts = stats[start : start + codes.BUCKETS]
     used = np.flatnonzero(counts)
-    # The numbers of _loop.bucket_edge, for arrays.
+    # The numbers of _loop.statistics.bucket_edge, for arrays.
     edges = [
-        np.ldexp(0.5 + 0.5 * (places % loop.PER_OCTAVE) / loop.PER_OCTAVE, places // loop.PER_OCTAVE + loop.LOWEST)
+        np.ldexp(0.5 + 0.5 * (places % codes.PER_OCTAVE) / codes.PER_OCTAVE, places // codes.PER_OCTAVE + codes.LOWEST)
         for places in (used, used + 1)
     ]
     return (edges[0] + edges[1]) / 2, counts[used].copy()
@@ -379,22 +381,21 @@ def _sketch(
 
 def _series(state: _state.State, stats: NDArray[np.float64], blocks: float, engines: int) -> Series:
     world = state.world[0]
-    loop = state.loop
-    cells = stats[world.series : world.series + world.cells * loop.COLUMNS].reshape(-1, loop.COLUMNS)
+    cells = stats[world.series : world.series + world.cells * codes.COLUMNS].reshape(-1, codes.COLUMNS)
     width = float(world.cell_s)
     cells = cells[: int(world.now / width) + 1]
-    waiting = np.cumsum(cells[:, loop.ARRIVED] + cells[:, loop.PREEMPTED] - cells[:, loop.ADMITTED])
+    waiting = np.cumsum(cells[:, codes.ARRIVED] + cells[:, codes.PREEMPTED] - cells[:, codes.ADMITTED])
     return Series(
         cell_s=width,
-        running=cells[:, loop.SEATED] / width,
-        batch=cells[:, loop.BATCH] / width,
+        running=cells[:, codes.SEATED] / width,
+        batch=cells[:, codes.BATCH] / width,
         waiting=waiting,
-        kv_use=cells[:, loop.BLOCKS] / (width * blocks),
-        busy=cells[:, loop.BUSY] / (width * engines),
-        prompt_tokens_per_s=cells[:, loop.PROMPT_TOKENS] / width,
-        output_tokens_per_s=cells[:, loop.OUTPUT_TOKENS] / width,
-        arrived=cells[:, loop.ARRIVED].copy(),
-        admitted=cells[:, loop.ADMITTED].copy(),
-        finished=cells[:, loop.FINISHED].copy(),
-        preempted=cells[:, loop.PREEMPTED].copy(),
+        kv_use=cells[:, codes.BLOCKS] / (width * blocks),
+        busy=cells[:, codes.BUSY] / (width * engines),
+        prompt_tokens_per_s=cells[:, codes.PROMPT_TOKENS] / width,
+        output_tokens_per_s=cells[:, codes.OUTPUT_TOKENS] / width,
+        arrived=cells[:, codes.ARRIVED].copy(),
+        admitted=cells[:, codes.ADMITTED].copy(),
+        finished=cells[:, codes.FINISHED].copy(),
+        preempted=cells[:, codes.PREEMPTED].copy(),
     )
