@@ -13,7 +13,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from batchline import planner, sweep
-from batchline import report as report_module
 from batchline.accelerator import Accelerator
 from batchline.architecture import Architecture
 from batchline.cli import curve as curve_command
@@ -41,7 +40,8 @@ def made(curve):
 @pytest.fixture
 def undrawn(monkeypatch):
     """Charts cost seconds; where the words are tested they stay away."""
-    monkeypatch.setattr(report_module, "_svg", lambda _: "<svg/>")
+    for part in ("_of_curve", "_of_plan"):
+        monkeypatch.setattr(f"batchline.report.{part}.svg", lambda _: "<svg/>")
 
 
 class Reader(html.parser.HTMLParser):

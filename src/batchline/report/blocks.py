@@ -86,6 +86,15 @@ class Figure:
     alt: str
 
 
+_NOTEBOOK = (
+    ".batchline img{max-width:100%}"
+    ".batchline table{border-collapse:collapse;margin:.5em 0}"
+    ".batchline th,.batchline td{text-align:right;padding:.15em .8em}"
+    ".batchline .text{text-align:left}"
+    ".batchline .strong{font-weight:700}"
+)
+"""Notebooks centre tables and let pictures run out of the cell; fonts and colours are left to them."""
+
 Block: TypeAlias = Text | Items | Table | Figure
 
 
@@ -207,7 +216,7 @@ def to_fragment(*parts: Block) -> str:
     str
         HTML without a head, in the notebook's own fonts and colours.
     """
-    return f'<div class="batchline">{"".join(map(_block_html, parts))}</div>'
+    return f'<div class="batchline"><style>{_NOTEBOOK}</style>{"".join(map(_block_html, parts))}</div>'
 
 
 def _marked(text: str) -> str:
