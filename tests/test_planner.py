@@ -1,5 +1,6 @@
 """The search against brute force, laws of the answer, and what it says when nothing can be done."""
 
+import dataclasses
 import itertools
 import json
 import math
@@ -9,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from batchline import goodput, price, prior, readings
+from batchline import goodput, price, prior, queueing, readings
 from batchline.accelerator import Accelerator
 from batchline.architecture import Architecture
 from batchline.deployment import Deployment
@@ -92,6 +93,96 @@ def brute_force(question, most_replicas=64):
     return best
 
 
+def replica(question, name, layout, weights, kv, engine, limit):
+    """A deployment and its server, one limit on the batch, memory as its engine counts it."""
+    arch, device = Architecture.load(question.model), Accelerator.load(name)
+    one = Deployment(
+        architecture=arch, accelerator=device, count=layout.count, kv=kv,
+        weights=None if weights == "checkpoint" else weights,
+        tp=layout.tp, pp=layout.pp, dp=layout.dp, ep=layout.ep, engine=engine, price=price.load(name),
+    )  # fmt: skip
+    made = account(
+        arch, device, engine, weights=one.weights, kv=kv, tp=layout.tp, pp=layout.pp, dp=layout.dp, ep=layout.ep,
+        request=Request(
+            max_model_len=question.longest, max_num_seqs=limit, max_num_batched_tokens=question.budgets[0]
+        ),
+    )  # fmt: skip
+    capacity = float(made.capacity_batch(question.context)) if made.fits else 0.0
+    ideal = readings.ideal_of(one, question.context, question.isl)
+    coefficients = prior.load().coefficients(readings.case_of(one))
+    return one, Server(ideal, coefficients, question.isl, question.osl, capacity, limit)
+
+
+def brute_force_apart(question, most_replicas=40):
+    """Cheapest price of pools: each pair of layouts, limit on the batch and number of replicas of either in turn."""
+    shapes, best = layouts(Architecture.load(question.model), question.max_devices), (math.inf, None)
+    load = question.rate / (1 - question.headroom)
+    for name, source, target, *how in itertools.product(
+        question.accelerators, shapes, shapes, question.weights, question.kv, question.engines
+    ):
+        one, prompts = replica(question, name, source, *how, 1)
+        if prompts.capacity_batch < source.dp:
+            continue
+        alone = float(prompts.load.prompt_s(0.0))
+        moved = one.architecture.stored_bytes(question.isl, one.kv) / question.transfer
+
+        def elsewhere(replicas, rate, percentile, alone=alone, moved=moved, source=source):
+            each, busy = load / replicas / source.dp, alone / source.pp
+            waits = (
+                queueing.prompt_wait(each, busy, 1.0 / source.dp, percentile),
+                queueing.company_wait(each, busy, 1.0 / source.dp),
+            )
+            return alone + float(sum(waits)) + moved + 0.0 * rate
+
+        for limit in range(1, question.max_batch + 1):
+            other, decoding = replica(question, name, target, *how, limit)
+            if decoding.capacity_batch < target.dp:
+                continue
+            slots = min(limit * target.dp, int(decoding.capacity_batch))
+            for replicas in range(1, most_replicas + 1):
+                for sources in range(1, most_replicas + 1):
+                    cost = replicas * other.usd_per_hour + sources * one.usd_per_hour
+                    if cost >= best[0] - 1e-9:
+                        break
+                    if not math.isfinite(elsewhere(sources, 0.0, None)):
+                        continue
+                    there = dataclasses.replace(
+                        decoding, elsewhere=lambda rate, percentile, n=sources: elsewhere(n, rate, percentile)
+                    )
+                    if keeps(there, load / replicas, slots, question.promises):
+                        best = (cost, (name, source, sources, target, replicas, limit))
+                        break
+    return best
+
+
+@pytest.mark.parametrize(
+    ("changes", "pays"),
+    [
+        ({"max_batch": 3, "rate": 4.0}, True),
+        pytest.param({"max_batch": 5, "tpot": "p95:20ms"}, True, marks=pytest.mark.slow),
+        pytest.param({"e2e": "p95:3s", "max_batch": 6, "max_devices": 4}, True, marks=pytest.mark.slow),
+        pytest.param({"isl": 256, "osl": 512, "rate": 2.0, "max_batch": 12}, False, marks=pytest.mark.slow),
+        ({"model": "qwen3-30b-a3b", "accelerators": ("h200-sxm",), "rate": 16.0, "max_batch": 6}, True),
+    ],
+)
+def test_the_pools_are_those_of_a_slow_independent_loop(changes, pays):
+    given_ = CHAT | {
+        "model": "llama-3.1-8b", "accelerators": ("l40s",), "weights": ("checkpoint",), "kv": ("bf16",),
+        "engines": ("vllm",), "max_devices": 2, "budgets": (2048,), "isl": 6000, "osl": 48, "rate": 6.0,
+        "tpot": "p95:30ms", "ttft": "p95:2s",
+    } | changes  # fmt: skip
+    question = Question(**given_)
+    wanted, how = brute_force_apart(question)
+    answer = plan(question)
+    apart = answer.best_of.get("prompts apart")
+    assert (apart is None) == (how is None)
+    assert apart.usd_per_hour == pytest.approx(wanted, rel=1e-9), (how, apart.title)
+    together = answer.best_of.get("prompts together")
+    cheaper = together is None or apart.usd_per_hour < together.usd_per_hour
+    assert cheaper == pays
+    assert (answer.best.prefill is not None) == pays
+
+
 @pytest.mark.parametrize(
     "changes",
     [
@@ -110,7 +201,7 @@ def test_the_winner_is_that_of_a_slow_independent_loop(changes):
         "model": "llama-3.1-8b", "accelerators": ("l40s", "h100-sxm"), "weights": ("checkpoint", "fp8"),
         "kv": ("bf16",), "engines": ("vllm",), "max_devices": 2, "max_batch": 8, "budgets": (2048,),
     } | changes  # fmt: skip
-    question = Question(**given_)
+    question = Question(**given_, disaggregation=False)
     wanted, how = brute_force(question)
     answer = plan(question)
     if how is None:

@@ -8,7 +8,7 @@ import pytest
 
 from batchline import prior, readings
 from batchline.deployment import Deployment
-from batchline.errors import InputError, MissingFactError
+from batchline.errors import InputError
 from batchline.goodput import Promise
 from batchline.serving import Speculation
 from batchline.step import decode_step
@@ -77,7 +77,8 @@ def test_pools_are_sized_to_the_load():
     assert longer.transfer_s == pytest.approx(4 * sizes[1].transfer_s)
     more = disaggregation(one, 4096, 1024, 20.0, PROMISES)
     assert more.decode > sizes[1].decode
-    assert more.prefill == sizes[1].prefill
+    # Longer answers leave less of TTFT to the prompts, if anything.
+    assert sizes[1].prefill <= more.prefill <= sizes[1].prefill + 1
     # Work is only moved: both pools together need at least the machine time that decoding and prompts take.
     assert sizes[2].apart >= 2
 
@@ -89,12 +90,5 @@ def test_pools_that_cannot_keep_the_promise_say_why():
     assert "transfer" in str(late)
     slow = disaggregation(one, 1024, 256, 1.0, {"tpot": Promise(0.001)})
     assert "tokens take too long" in str(slow)
-    with pytest.raises(MissingFactError):
-        disaggregation(
-            Deployment.of("llama-3.1-8b", "h100").__class__(
-                architecture=one.architecture, accelerator=one.accelerator.custom(
-                    bandwidth=3e12, memory=800e9, flops=1e15
-                ),
-            ),
-            1024, 256, 1.0, PROMISES,
-        )  # fmt: skip
+    far = disaggregation(one, 16384, 256, 1.0, PROMISES, network_bandwidth=0.1e9)  # 5.4 GB take 54 s
+    assert far.apart is None

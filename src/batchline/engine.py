@@ -97,10 +97,8 @@ class Fact:
     points: int = 0
     when: Mapping[str, Any] = field(default_factory=dict, hash=False)
 
-    def holds(self, version: tuple[int, ...], context: Mapping[str, Any]) -> bool:
-        """Whether it applies to a version, a device and a layout."""
-        if _version(self.since) > version:
-            return False
+    def holds(self, context: Mapping[str, Any]) -> bool:
+        """Whether it applies to a device and a layout."""
         return all(_meets(name, wanted, context) for name, wanted in self.when.items())
 
     @property
@@ -202,11 +200,19 @@ class Engine:
             The last row that holds; None when the engine has none.
         """
         full = {"memory_gib": 0.0, "device": "", "generation": "", "dense": True, "tp": 1, "pp": 1, **context}
-        version = _version(self.version)
-        holding = [row for row in self.facts if row.key == key and row.holds(version, full)]
+        holding = [(since, row) for since, row in self._rows.get(key, []) if row.holds(full)]
         # Rows are in order of version; a later version replaces an earlier one whatever its conditions were.
-        newest = max((_version(row.since) for row in holding), default=None)
-        return next((row for row in reversed(holding) if _version(row.since) == newest), None)
+        newest = max((since for since, _ in holding), default=None)
+        return next((row for since, row in reversed(holding) if since == newest), None)
+
+    @functools.cached_property
+    def _rows(self) -> dict[str, list[tuple[tuple[int, ...], Fact]]]:
+        """Rows that this version has, by key, each with the version that it is since."""
+        found: dict[str, list[tuple[tuple[int, ...], Fact]]] = {}
+        for row in self.facts:
+            if (since := _version(row.since)) <= _version(self.version):
+                found.setdefault(row.key, []).append((since, row))
+        return found
 
     def value(self, key: str, **context: Any) -> Any:
         """Value of the row that applies, or None.

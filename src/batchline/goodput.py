@@ -18,6 +18,7 @@ References
 ----------
 [1] DistServe, arXiv 2401.09670: goodput, the rate at which the promises hold.
 [2] L. Kleinrock, Queueing Systems, 1975 and 1976: processor sharing, state-dependent service.
+[3] T. Chandrupatla, Advances in Engineering Software 28, 1997: a root between two points.
 """
 
 from __future__ import annotations
@@ -48,6 +49,7 @@ __all__ = [
     "Point",
     "Promise",
     "Server",
+    "at_load",
     "batch_for",
     "chance",
     "factor_at",
@@ -59,7 +61,7 @@ PROMISES = ("ttft", "tpot", "itl", "e2e")
 """What can be promised: time to first token, time per output token, longest gap, whole request."""
 
 _HALVINGS = 30  # to a hundred-thousandth of a sequence
-_TURNS = 18
+_TURNS = 13  # to ten digits where a step grows evenly
 _CHANCES = (0.5, 0.8, 0.9)  # what the factors of prior.Prior.intervals are said to hold
 
 
@@ -159,8 +161,9 @@ class Server:
         Speculative decoding.
     slower, slower_ttft : float or array
         Times over the predicted ones, to plan for an engine that misses its prediction [-].
-    interferes : bool
-        Whether prompts are computed beside the decoding; not on a decode pool.
+    elsewhere : callable, optional
+        Of a replica that only decodes: the time that a prompt takes on others, as a function of the rate at this one
+        [1/s] and of a percentile, None for the mean [s].
     """
 
     ideal: Ideal
@@ -176,7 +179,7 @@ class Server:
     speculation: Speculation | None = None
     slower: Floats = 1.0
     slower_ttft: Floats = 1.0
-    interferes: bool = True
+    elsewhere: Callable[[Floats, float | None], Floats] | None = None
 
     @property
     def load(self) -> Load:
@@ -188,7 +191,8 @@ class Server:
             self.osl,
             self.prefix_hit_rate,
             self.speculation,
-            interferes=self.interferes,
+            interferes=self.elsewhere is None,
+            prompt_elsewhere_s=None if self.elsewhere is None else 0.0,
             slower=self.slower,
             arrival_scv=self.arrival_scv,
             length_scv=self.length_scv,
@@ -254,7 +258,8 @@ class Point:
     cached_s : float or array
         Part of it that is attention over cached tokens [s].
     prompt_wait_s, slot_wait_s : float or array
-        The two waits before the first token, at the percentile of TTFT [s].
+        The two waits before the first token, at the percentile of TTFT; a prompt that is computed elsewhere is waited
+        for [s].
     """
 
     batch: Floats
@@ -323,7 +328,8 @@ def point(
     first = load.first_s(batch, pace, server.budget)
 
     def waits(percentile: float | None) -> tuple[Floats, Floats]:
-        return load.waits_s(batch, pace, slots, full_tpot, percentile)
+        before, slot = load.waits_s(batch, pace, slots, full_tpot, percentile)
+        return (before if server.elsewhere is None else server.elsewhere(pace.requests_per_s, percentile)), slot
 
     mean_waits = waits(None)
     ttft = server.slower_ttft * (first + mean_waits[0] + mean_waits[1])
@@ -380,6 +386,83 @@ class Limit:
     slots: Floats
 
 
+@dataclass(frozen=True, slots=True)
+class _Slots:
+    """Sequences that may be: as many as fit, and so many that a full table keeps the promise on TPOT by itself.
+
+    alone, at_full, at_narrow: time per output token of one, of all that fit, and of that limit [s].
+    """
+
+    full: NDArray[np.float64]
+    narrow: NDArray[np.float64]
+    alone: Floats
+    at_full: Floats
+    at_narrow: Floats
+
+
+def _slots_of(server: Server, promises: Mapping[str, Promise]) -> _Slots:
+    dp = np.asarray(server.ideal.dp, dtype=float)
+    full = np.asarray(server.slots, dtype=float)
+    full = np.broadcast_to(full, np.shape(server.tpot_s(dp) + full))
+    narrow = np.minimum(dp * _widest(server, promises.get("tpot"), full / dp), full)
+    alone, at_full, at_narrow = (server.tpot_s(seen) for seen in (dp, np.maximum(full, dp), np.maximum(narrow, dp)))
+    return _Slots(full, narrow, alone, at_full, at_narrow)
+
+
+def _shown(server: Server, batch: Floats, promises: Mapping[str, Promise], slots: _Slots) -> Point:
+    """What is shown with all slots while the tail of TPOT keeps the promise by itself, else with only so many."""
+    pace, promised = server.load.pace(batch, slots.alone), promises.get("tpot")
+    if promised is None:
+        return point(server, batch, slots.full, promises, _Known(pace, slots.at_full))
+    tail = _tail_tpot(server, batch, pace, promised.z)
+    wide = np.minimum(tail, np.maximum(slots.at_full, pace.tpot_s)) <= promised.seconds
+    known = _Known(pace, np.where(wide, slots.at_full, slots.at_narrow))
+    return point(server, batch, np.where(wide, slots.full, slots.narrow), promises, known)
+
+
+def at_load(server: Server, load: Floats, promises: Mapping[str, Promise]) -> tuple[Point, NDArray[np.bool_]]:
+    """What a replica shows at a load, with the limit on the batch that suits its promises there.
+
+    Parameters
+    ----------
+    server : Server
+        One replica, or arrays of them.
+    load : float or array
+        Requests that arrive [1/s].
+    promises : mapping of str to Promise
+        By name: "ttft", "tpot", "itl", "e2e".
+
+    Returns
+    -------
+    Point
+        Times and the limit on the batch.
+    array of bool
+        Whether the load is carried and the promises are kept.
+
+    Examples
+    --------
+    >>> from batchline.step import Coefficients, ideal
+    >>> one = ideal(weight_bytes=15e9, kv_read_bytes=1536 * 131072, active_params=7.5e9, layers=32, bandwidth=3.35e12,
+    ...             flops=989e12, flops_bf16=989e12)
+    >>> server = Server(one, Coefficients(layer_overhead=40e-6), isl=1024, osl=1024, capacity_batch=300)
+    >>> asked = {"tpot": Promise.parse("p99:10ms"), "ttft": Promise.parse("p95:1s")}
+    >>> [bool(at_load(server, load, asked)[1]) for load in (1.0, 3.9, 4.1)]
+    [True, True, False]
+    """
+    slots = _slots_of(server, promises)
+    batch = batch_for(server, load, slots.full)
+    there = _shown(server, batch, promises, slots)
+    kept = np.asarray((slots.narrow >= server.ideal.dp) & _kept(there, promises))
+    return there, kept & np.asarray(there.requests_per_s >= load * (1.0 - 1e-4))
+
+
+def _kept(there: Point, promises: Mapping[str, Promise]) -> NDArray[np.bool_]:
+    kept = np.asarray(np.isfinite(there.ttft_s) & (there.batch < there.slots))
+    for name, promise in promises.items():
+        kept = kept & np.asarray(there.kept[name] <= promise.seconds * (1.0 + 1e-9))
+    return kept
+
+
 def goodput(server: Server, promises: Mapping[str, Promise]) -> Limit:
     """Find the most load at which a replica keeps its promises.
 
@@ -420,31 +503,15 @@ def goodput(server: Server, promises: Mapping[str, Promise]) -> Limit:
         if name not in PROMISES:
             raise UnknownNameError("promise", name, PROMISES)
     dp = np.asarray(server.ideal.dp, dtype=float)
-    full = np.asarray(server.slots, dtype=float)
-    shape = np.shape(server.tpot_s(dp) + full)
-    full = np.broadcast_to(full, shape)
-    narrow = np.minimum(dp * _widest(server, promises.get("tpot"), full / dp), full)
-    keeps = narrow >= dp
-
-    alone, at_full, at_narrow = (server.tpot_s(seen) for seen in (dp, np.maximum(full, dp), np.maximum(narrow, dp)))
-    promised = promises.get("tpot")
+    slots = _slots_of(server, promises)
+    full, shape = slots.full, np.shape(slots.full)
+    keeps = slots.narrow >= dp
 
     def show(batch: Floats) -> Point:
-        """All slots while the tail of TPOT keeps the promise by itself, else only so many that it must."""
-        pace = server.load.pace(batch, alone)
-        if promised is None:
-            return point(server, batch, full, promises, _Known(pace, at_full))
-        tail = _tail_tpot(server, batch, pace, promised.z)
-        wide = np.minimum(tail, np.maximum(at_full, pace.tpot_s)) <= promised.seconds
-        known = _Known(pace, np.where(wide, at_full, at_narrow))
-        return point(server, batch, np.where(wide, full, narrow), promises, known)
+        return _shown(server, batch, promises, slots)
 
     def keeps_at(batch: Floats) -> NDArray[np.bool_]:
-        shown = show(batch)
-        kept = np.isfinite(shown.ttft_s) & (batch < shown.slots)
-        for name, promise in promises.items():
-            kept = kept & (shown.kept[name] <= promise.seconds * (1.0 + 1e-9))
-        return kept
+        return _kept(show(batch), promises)
 
     high = np.maximum(np.where(keeps, full, 1.0), 1e-9)
     batch = largest(keeps_at, high)
@@ -517,21 +584,31 @@ def batch_for(server: Server, load: Floats, high: Floats, *, think_s: float | No
         shown = point(server, batch, high, {})
         return np.asarray(shown.requests_per_s * (think_s + shown.e2e_s) - load)
 
-    # The load grows with the batch, concave where a step grows evenly: false position with Illinois' halving.
-    upper = np.array(np.broadcast_to(np.asarray(high, dtype=float), np.shape(excess(np.asarray(high, dtype=float)))))
-    lower, over = np.zeros_like(upper), excess(upper)
-    over = np.where(np.isfinite(over), over, 1e300)
-    under = np.broadcast_to(-np.asarray(load, dtype=float), upper.shape).copy()
-    full = over <= 0.0
-    for turn in range(_TURNS):
-        share = np.clip(under / np.minimum(under - over, -1e-300), 1e-3, 1.0 - 1e-3)
-        between = lower + (upper - lower) * (share if turn % 4 < 3 else 0.5)
+    # Chandrupatla's inverse quadratic interpolation or halving: the root lies between `newest` and `other` [3].
+    top = np.asarray(high, dtype=float)
+    newest_f = excess(top)
+    newest = np.array(np.broadcast_to(top, np.shape(newest_f)))
+    newest_f = np.where(np.isfinite(newest_f), newest_f, 1e300)
+    full = newest_f <= 0.0
+    other, other_f = np.zeros_like(newest), np.broadcast_to(-np.asarray(load, dtype=float), newest.shape).copy()
+    share: Floats = 0.5
+    for _ in range(_TURNS):
+        between = newest + share * (other - newest)
         there = excess(between)
-        below = there <= 0.0
-        over = np.where(below, over * 0.5, there)
-        under = np.where(below, there, under * 0.5)
-        lower, upper = np.where(below, between, lower), np.where(below, upper, between)
-    return np.where(full, np.asarray(high, dtype=float), lower)
+        there = np.where(np.isfinite(there), there, 1e300)
+        same = (there > 0.0) == (newest_f > 0.0)
+        third, third_f = np.where(same, newest, other), np.where(same, newest_f, other_f)
+        other, other_f = np.where(same, other, newest), np.where(same, other_f, newest_f)
+        newest, newest_f = between, there
+        with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+            xi, phi = (newest - other) / (third - other), (newest_f - other_f) / (third_f - other_f)
+            smooth = (phi * phi < xi) & ((1.0 - phi) ** 2 < 1.0 - xi)
+            inverse = newest_f / (other_f - newest_f) * third_f / (other_f - third_f) + (third - newest) / (
+                other - newest
+            ) * newest_f / (third_f - newest_f) * other_f / (third_f - other_f)
+            share = np.where(smooth & np.isfinite(inverse), np.clip(inverse, 1e-9, 1.0 - 1e-9), 0.5)
+    near = np.where(np.abs(newest_f) <= np.abs(other_f), newest, other)
+    return np.where(full, top, near)
 
 
 def chance(times: Floats, factors: tuple[float, ...] | NDArray[np.float64]) -> Floats:

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from batchline.roofline import Floats
 
-__all__ = ["company_wait", "left_behind", "md1_wait", "normal", "prompt_wait", "slot_wait"]
+__all__ = ["company_wait", "left_behind", "md1_wait", "normal", "prompt_wait", "slot_wait", "use_at_wait"]
 
 
 def _plain(values: NDArray[np.float64]) -> Floats:
@@ -214,6 +214,36 @@ def company_wait(rate: Floats, service_s: Floats, arrival_scv: Floats = 1.0) -> 
     stable = use < 1.0
     wait = arrival_scv * use * use * service_s / (2.0 * np.where(stable, 1.0 - use * use, 1.0))
     return np.where(stable, wait, np.inf)[()]
+
+
+_USES = np.concatenate([np.linspace(0.0, 0.9, 1800), 1.0 - np.geomspace(0.1, 1e-9, 3000)[1:]])
+
+
+def use_at_wait(wait: Floats, arrival_scv: Floats = 1.0, percentile: float | None = None) -> Floats:
+    """Share of its time that a server of prompts may be busy before `prompt_wait` and `company_wait` are so long.
+
+    Parameters
+    ----------
+    wait : float or array
+        Both waits over service time [-].
+    arrival_scv : float or array
+        Squared coefficient of variation of the gaps between arrivals [-].
+    percentile : float, optional
+        Percentile of the wait for the prompts before mine; None for the mean.
+
+    Returns
+    -------
+    float or array
+        Share, below 1; 0 where the wait is below 0 [-]. Read off a table, to 1e-5.
+
+    Examples
+    --------
+    >>> round(float(prompt_wait(0.8, 1.0) + company_wait(0.8, 1.0)), 4), round(float(use_at_wait(2.8889)), 4)
+    (2.8889, 0.8)
+    """
+    table = np.asarray(prompt_wait(_USES, 1.0, 1.0, percentile)) + np.asarray(company_wait(_USES, 1.0))
+    scaled = np.asarray(wait, dtype=float) / np.maximum(arrival_scv, 1e-12)  # both are proportional to the variation
+    return _plain(np.where(scaled < 0.0, 0.0, np.interp(scaled, table, _USES)))
 
 
 def left_behind(rank: Floats, stay_s: Floats, busy_s: Floats, arrival_scv: Floats = 1.0) -> Floats:

@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from batchline.step import Coefficients, Ideal, Terms
 
 __all__ = [
+    "NETWORK_BANDWIDTH",
     "Load",
     "Pace",
     "Speculation",
@@ -56,6 +57,10 @@ __all__ = [
     "static_batch",
     "tokens_per_step",
 ]
+
+NETWORK_BANDWIDTH = 50e9
+"""Link over which a replica sends KV caches to others [B/s]: one 400 Gb/s port, as each GPU of a DGX H100 has (NVIDIA,
+DGX H100/H200 User Guide, network connections)."""
 
 _HALVINGS = 40  # 2^-40 of the interval: far below a request
 _NO_LIMIT = 1e7  # sequences; stands for infinity where an interval needs an end
@@ -278,6 +283,26 @@ class Load:
         longer = pace.tpot_s * self.yield_per_step() / self.step_s(seen)
         beside = company_wait(pace.requests_per_s / self.ideal.dp, pace.busy_s, self._rank_scv)
         return self.coefficients.ttft_constant + self.chunks_s(seen, budget) * longer + pace.prompt_s + beside
+
+    def prompt_alone_s(self, rate: Floats, percentile: float | None = None) -> Floats:
+        """Time of a prompt with its waits where nothing is decoded.
+
+        Parameters
+        ----------
+        rate : float or array
+            Requests that arrive [1/s].
+        percentile : float, optional
+            Percentile of the wait for the prompts before mine; None for the mean.
+
+        Returns
+        -------
+        float or array
+            Seconds [s]; infinite when prompts arrive faster than they are computed.
+        """
+        prompt, each = self.prompt_s(0.0), rate / self.ideal.dp
+        busy = prompt / self.ideal.pp
+        before = prompt_wait(each, busy, self._rank_scv, percentile)
+        return prompt + before + company_wait(each, busy, self._rank_scv)
 
     def waits_s(
         self, batch: Floats, pace: Pace, slots: Floats, full_tpot_s: Floats, percentile: float | None = None

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from batchline.price import Price
     from batchline.prior import Prior
 
-__all__ = ["Layout", "Space", "enumerate_space", "layouts"]
+__all__ = ["Layout", "Space", "disaggregates", "enumerate_space", "layouts"]
 
 _PIPELINES = (1, 2, 4, 8, 16)
 _LAYERS_OF_A_STAGE = 8  # handing over from stage to stage is not counted, so very short stages would look too good
@@ -113,6 +113,8 @@ class Space:
         What the engines make of them.
     factors : mapping of str to array
         Of "tpot" and "ttft": the factors that hold 50, 80 and 90%, for each deployment.
+    novelties : array of str
+        What of each no measured point has: see `batchline.prior`.
     capacity_batch : array
         Sequences whose KV cache fits before activations are taken off: never less than fit in truth [sequence].
     usd_per_hour : array
@@ -138,6 +140,7 @@ class Space:
     ideal: step.Ideal
     coefficients: step.Coefficients
     factors: Mapping[str, NDArray[np.float64]]
+    novelties: NDArray[np.str_]
     capacity_batch: NDArray[np.float64]
     usd_per_hour: NDArray[np.float64]
     refused: dict[str, int]
@@ -194,7 +197,7 @@ class Space:
         Space
             With these entries, in this order.
         """
-        names = ("accelerator", "layout", "weight", "kv", "engine", "capacity_batch", "usd_per_hour")
+        names = ("accelerator", "layout", "weight", "kv", "engine", "novelties", "capacity_batch", "usd_per_hour")
         return dataclasses.replace(
             self,
             **{name: getattr(self, name)[index] for name in names},
@@ -307,6 +310,7 @@ def enumerate_space(
     rows = np.flatnonzero(keep)
     a, s, w, k, e = a[rows], s[rows], w[rows], k[rows], e[rows]
     quoted = [price for i in usable if (price := prices[i]) is not None]
+    kinds, new = _novelties(architecture, devices, shapes, weights, engines, priors, a, s, w, e)
     return Space(
         architecture=architecture,
         accelerators=devices,
@@ -322,7 +326,8 @@ def enumerate_space(
         engine=e,
         ideal=_ideal(architecture, devices, shapes, weights, kvs, context, isl, a, s, w, k),
         coefficients=_coefficients(architecture, devices, weights, kvs, engines, priors, a, w, k, e),
-        factors=_factors(architecture, devices, shapes, weights, engines, priors, a, s, w, e),
+        factors={of: np.array([by[kind] for kind in kinds], dtype=float)[new] for of, by in priors.intervals.items()},
+        novelties=np.array(kinds)[new],
         capacity_batch=room[rows],
         usd_per_hour=np.array([price.median for price in quoted])[a] * np.array([one.count for one in shapes])[s],
         refused=refused,
@@ -368,6 +373,27 @@ def _is_own_or_smaller(architecture: Architecture, weight: str | None) -> bool:
 @functools.cache
 def _support() -> dict[str, Any]:
     return tomllib.loads(resources.files("batchline").joinpath("data/launch_flags.toml").read_text(encoding="utf-8"))
+
+
+def disaggregates(engine: str) -> bool:
+    """Whether an engine can compute prompts on some replicas and decode on others, by its documentation.
+
+    Parameters
+    ----------
+    engine : str
+        Name of the engine.
+
+    Returns
+    -------
+    bool
+        As data/launch_flags.toml has it.
+
+    Examples
+    --------
+    >>> disaggregates("vllm"), disaggregates("llama.cpp")
+    (True, False)
+    """
+    return "disaggregation" in _support().get(engine, {})
 
 
 def _runs(table: Mapping[str, Any], engine: str, device: Accelerator) -> bool:
@@ -521,7 +547,7 @@ def _coefficients(
     return step.Coefficients(**{name: chosen[:, i] for i, name in enumerate(names)})
 
 
-def _factors(
+def _novelties(
     architecture: Architecture,
     devices: Sequence[Accelerator],
     shapes: Sequence[Layout],
@@ -532,8 +558,8 @@ def _factors(
     s: NDArray[np.intp],
     w: NDArray[np.intp],
     e: NDArray[np.intp],
-) -> dict[str, NDArray[np.float64]]:
-    """Interval factors by what is new of each deployment."""
+) -> tuple[list[str], NDArray[np.intp]]:
+    """Kinds of novelty, and which of them each deployment has."""
     shape = (len(devices), len(shapes), len(weights), len(engines))
     kinds = list(next(iter(priors.intervals.values())))
     table = np.zeros(shape, dtype=np.intp)
@@ -551,8 +577,7 @@ def _factors(
             for m, one in enumerate(shapes):
                 layout = f"tp{one.tp} pp{one.pp} dp{one.dp} ep{one.ep}"
                 table[i, m, j, n] = kinds.index(priors.novelty(dataclasses.replace(plain, layout=layout)))
-    novelties = table[a, s, w, e]
-    return {of: np.array([by[kind] for kind in kinds], dtype=float)[novelties] for of, by in priors.intervals.items()}
+    return kinds, table[a, s, w, e]
 
 
 def default_weights(architecture: Architecture, formats: Sequence[str]) -> tuple[str | None, ...]:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from batchline import goodput, prior, queueing, readings, serving
-from batchline.errors import InputError, MissingFactError
+from batchline.errors import InputError
 from batchline.goodput import Server
 from batchline.step import decode_step
 
@@ -338,7 +338,7 @@ def disaggregation(
     rate: float,
     promises: Mapping[str, Promise],
     *,
-    network_bandwidth: float | None = None,
+    network_bandwidth: float = serving.NETWORK_BANDWIDTH,
     headroom: float = 0.1,
     prefix_hit_rate: float = 0.0,
     priors: Prior | None = None,
@@ -355,8 +355,8 @@ def disaggregation(
         Requests that arrive [1/s].
     promises : mapping of str to Promise
         "tpot" binds the decoding pool, "ttft" the prompts' pool and the transfer between them.
-    network_bandwidth : float, optional
-        Between the machines, one direction; by default the devices' own links [B/s].
+    network_bandwidth : float
+        Link over which a replica sends KV caches [B/s].
     headroom : float
         Share of what each pool could carry that is kept free [-].
     prefix_hit_rate : float
@@ -369,10 +369,9 @@ def disaggregation(
     Apart
         Replicas apart and together.
 
-    Raises
-    ------
-    MissingFactError
-        No bandwidth is known between the machines.
+    Notes
+    -----
+    Both kinds of replicas have the layout of this one. `batchline.planner` looks at all pairs of layouts.
 
     Examples
     --------
@@ -382,51 +381,43 @@ def disaggregation(
     >>> print(disaggregation(Deployment.of("llama-3.1-8b", "h100"), 8192, 128, 20.0, asked))  # doctest: +ELLIPSIS
     Apart ...
     """
-    bandwidth = network_bandwidth or one.accelerator.link_bandwidth
-    if bandwidth is None:
-        raise MissingFactError("No bandwidth between the machines is known.", "", "Give network_bandwidth.")
-    transfer = float(serving.kv_transfer_s(one.architecture.stored_bytes(isl, one.kv), bandwidth))
+    transfer = float(serving.kv_transfer_s(one.architecture.stored_bytes(isl, one.kv), network_bandwidth))
     both = _server(one, isl, osl, priors, prefix_hit_rate=prefix_hit_rate)
+    sure = rate / (1.0 - headroom)
     found = goodput.goodput(both, promises)
-    together = _replicas(rate, found.point.requests_per_s, headroom) if bool(found.keeps) else None
-    decoder = dataclasses.replace(both, interferes=False)
-    slow = {name: promise for name, promise in promises.items() if name in ("tpot", "itl")}
-    decoding = goodput.goodput(decoder, slow)
+    together = _replicas(sure, found.point.requests_per_s) if bool(found.keeps) else None
+    decoder = dataclasses.replace(both, elsewhere=lambda rate, _percentile: 0.0 * rate)
+    decoding = goodput.goodput(decoder, promises)
     if not bool(decoding.keeps):
         return Apart(together=together, prefill=None, decode=None, transfer_s=transfer, why_not="tokens take too long")
-    prompts = _prompt_replicas(both, rate, promises.get("ttft"), transfer, headroom)
-    if prompts is None:
+    fewest = _replicas(sure, decoding.point.requests_per_s)
+    best: tuple[int, int] | None = None
+    for replicas in range(fewest, 8 * fewest + 1):  # more of them wait less, which may save replicas for prompts
+        if best is not None and replicas + 1 >= sum(best):
+            break
+        shown, keeps = goodput.at_load(decoder, sure / replicas, promises)
+        prompts = _prompt_replicas(both, sure, shown, promises, transfer) if bool(keeps) else None
+        if prompts is not None and (best is None or prompts + replicas < sum(best)):
+            best = (prompts, replicas)
+    if best is None:
         why = "the prompt and its transfer take longer than promised"
         return Apart(together=together, prefill=None, decode=None, transfer_s=transfer, why_not=why)
-    return Apart(
-        together=together,
-        prefill=prompts,
-        decode=_replicas(rate, decoding.point.requests_per_s, headroom),
-        transfer_s=transfer,
-    )
+    return Apart(together=together, prefill=best[0], decode=best[1], transfer_s=transfer)
 
 
-def _replicas(rate: float, carried: Any, headroom: float) -> int:
-    return max(1, math.ceil(rate / (float(np.asarray(carried)) * (1.0 - headroom)) * (1 - 1e-12)))
+def _replicas(rate: float, carried: Any) -> int:
+    return max(1, math.ceil(rate / float(np.asarray(carried)) * (1 - 1e-12)))
 
 
 def _prompt_replicas(
-    server: Server, rate: float, promise: Promise | None, transfer: float, headroom: float
+    server: Server, rate: float, decoding: goodput.Point, promises: Mapping[str, Promise], transfer: float
 ) -> int | None:
-    """Fewest replicas that compute the prompts in time, each a queue of fixed service times."""
+    """Fewest replicas that compute the prompts in what decoding leaves of the promises, each a queue."""
     prompt = float(np.asarray(server.load.prompt_s(0.0)))
-    ranks = float(np.asarray(server.ideal.dp)) * float(np.asarray(server.ideal.pp))
-    start = float(np.asarray(server.coefficients.ttft_constant)) + transfer
-    fewest = max(1, math.ceil(rate * prompt / ranks / (1.0 - headroom)))
-    for replicas in range(fewest, 64 * fewest + 64):
-        each = rate / replicas / float(np.asarray(server.ideal.dp)) / (1.0 - headroom)
-        busy = prompt / float(np.asarray(server.ideal.pp))
-        if each * busy >= 1.0:
-            continue
-        percentile = None if promise is None else promise.percentile
-        wait = float(np.asarray(queueing.prompt_wait(each, busy, 1.0, percentile)))
-        if promise is None or start + prompt + wait <= promise.seconds:
-            return replicas
-        if start + prompt > promise.seconds:
-            return None
-    return None
+    busy, ranks = prompt / float(np.asarray(server.ideal.pp)), float(np.asarray(server.ideal.dp))
+    use = 1.0 - 1e-9
+    for name in ("ttft", "e2e"):
+        if name in promises:
+            wait = promises[name].seconds - float(np.asarray(decoding.kept[name])) - transfer - prompt
+            use = min(use, float(queueing.use_at_wait(wait / busy, 1.0 / ranks, promises[name].percentile)))
+    return None if use <= 0.0 else max(1, math.ceil(rate * busy / ranks / use))

@@ -13,6 +13,7 @@ winner of all.
     question    what is asked
     considered  what is considered where the question leaves it open
     search      the load that each carries, and which of them lead
+    disaggregation  pools for prompts and for decoding
     told        what is told of those
     answer      the answer
     replicas    deployments for a fleet
@@ -28,7 +29,7 @@ import numpy as np
 
 from batchline import prior
 from batchline.errors import InputError
-from batchline.planner.answer import Candidate, Nearest, Plan
+from batchline.planner.answer import Candidate, Nearest, Plan, Prefill
 from batchline.planner.question import BASES, Question, load_question
 from batchline.planner.replicas import replicas
 from batchline.planner.search import Search
@@ -38,7 +39,7 @@ if TYPE_CHECKING:
     from batchline.fleet import Pool
     from batchline.prior import Prior
 
-__all__ = ["BASES", "Candidate", "Nearest", "Plan", "Question", "cheapest", "load_question", "plan", "pools"]
+__all__ = ["BASES", "Candidate", "Nearest", "Plan", "Prefill", "Question", "cheapest", "load_question", "plan", "pools"]
 
 
 def plan(model: str | Question, priors: Prior | None = None, **options: Any) -> Plan:

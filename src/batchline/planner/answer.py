@@ -17,7 +17,39 @@ if TYPE_CHECKING:
 
     from batchline.planner.question import Question
 
-__all__ = ["Candidate", "Nearest", "Plan"]
+__all__ = ["Candidate", "Nearest", "Plan", "Prefill"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Prefill:
+    """Replicas that compute prompts and send their KV cache on.
+
+    Parameters
+    ----------
+    count, tp, pp, ep, dp, replicas : int
+        Devices of one replica, its parallel degrees, and how many replicas.
+    busy : float
+        Share of its time that a replica computes prompts [-].
+    prompt_s : float
+        Time of one prompt without any wait [s].
+    transfer_s : float
+        Time to move its KV cache [s].
+    """
+
+    count: int
+    tp: int
+    pp: int
+    ep: int
+    dp: int
+    replicas: int
+    busy: float
+    prompt_s: float
+    transfer_s: float
+
+    @property
+    def layout(self) -> str:
+        """Parallel degrees above 1, like "TP4 PP2"."""
+        return _layout(self)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,6 +96,9 @@ class Candidate:
         What stops more load.
     changes_weights : bool
         Whether the weights are rounded to fewer bits than the checkpoint has: check its quality.
+    prefill : Prefill or None
+        The replicas that compute prompts, where these only decode; same accelerator, formats and engine. `replicas`
+        and the degrees are then those of decoding; prices, devices and energy are of both.
     """
 
     accelerator: str
@@ -98,19 +133,23 @@ class Candidate:
     novelty: str
     saturated_by: str
     changes_weights: bool
+    prefill: Prefill | None = None
 
     @property
     def devices(self) -> int:
         """Devices of all replicas [device]."""
-        return self.count * self.replicas
+        apart = 0 if self.prefill is None else self.prefill.count * self.prefill.replicas
+        return self.count * self.replicas + apart
 
-    def deployment(self, model: str | Architecture) -> Deployment:
+    def deployment(self, model: str | Architecture, *, prefill: bool = False) -> Deployment:
         """One replica as a `Deployment`, for the curve and all that takes one.
 
         Parameters
         ----------
         model : str or Architecture
             The model of the plan.
+        prefill : bool
+            Whether one that computes prompts is meant, where they have replicas of their own.
 
         Returns
         -------
@@ -118,34 +157,38 @@ class Candidate:
             With the price that the plan counted.
         """
         arch = model if isinstance(model, Architecture) else Architecture.load(model)
+        shape = self.prefill if prefill and self.prefill is not None else self
         return Deployment.of(
             arch,
             Accelerator.load(self.accelerator),
             usd_per_device_hour=self.usd_per_hour / self.devices,
-            count=self.count,
+            count=shape.count,
             weights=self.weights if self.changes_weights else None,
             kv=self.kv,
-            tp=self.tp,
-            pp=self.pp,
-            dp=self.dp,
-            ep=self.ep,
+            tp=shape.tp,
+            pp=shape.pp,
+            dp=shape.dp,
+            ep=shape.ep,
             engine=self.engine,
         )
 
     @property
     def layout(self) -> str:
         """Parallel degrees above 1, like "TP4 PP2"."""
-        degrees = [
-            f"{name.upper()}{getattr(self, name)}" for name in ("tp", "pp", "dp", "ep") if getattr(self, name) > 1
-        ]
-        return " ".join(degrees) or "TP1"
+        return _layout(self)
 
     @property
     def title(self) -> str:
         """Devices, layout, formats and engine in a line."""
-        times = f"{self.replicas} x " if self.replicas > 1 else ""
         formats = f"{self.weights} weights, {self.kv} KV"
-        return f"{times}{self.count} x {self.accelerator}, {self.layout}, {formats}, {self.engine}"
+        if self.prefill is None:
+            times = f"{self.replicas} x " if self.replicas > 1 else ""
+            return f"{times}{self.count} x {self.accelerator}, {self.layout}, {formats}, {self.engine}"
+        pools = (
+            f"{self.prefill.replicas} x {self.prefill.count} for prompts ({self.prefill.layout}) and "
+            f"{self.replicas} x {self.count} for decoding ({self.layout})"
+        )
+        return f"{self.accelerator}: {pools}, {formats}, {self.engine}"
 
     def to_dict(self) -> dict[str, Any]:
         """Give everything, with the names of the JSON output.
@@ -155,7 +198,13 @@ class Candidate:
         dict
             Plain values.
         """
-        return {**vars(self), "promised": dict(self.promised), "devices": self.devices}
+        prefill = None if self.prefill is None else vars(self.prefill)
+        return {**vars(self), "promised": dict(self.promised), "devices": self.devices, "prefill": prefill}
+
+
+def _layout(one: Candidate | Prefill) -> str:
+    degrees = [f"{name.upper()}{getattr(one, name)}" for name in ("tp", "pp", "dp", "ep") if getattr(one, name) > 1]
+    return " ".join(degrees) or "TP1"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -212,7 +261,8 @@ class Plan(Shown):
     warnings : tuple of str
         Old prices, lengths beyond the model's, and the like.
     best_of : mapping of str to Candidate
-        Cheapest candidate by what it uses: "weights fp8", "accelerator h100-sxm", "engine vllm", "kv fp8", "tp 4".
+        Cheapest candidate by what it uses: "weights fp8", "accelerator h100-sxm", "engine vllm", "kv fp8", "tp 4",
+        "prompts together", "prompts apart".
     """
 
     question: Question
@@ -295,6 +345,10 @@ def _differences(best: Candidate, other: Candidate) -> list[str]:
         found.append(f"{other.devices} devices instead of {best.devices}")
     if abs(other.p_slo - best.p_slo) >= 0.01:
         found.append(f"{other.p_slo:.0%} instead of {best.p_slo:.0%} sure")
+    if best.prefill is not None and other.prefill is None:
+        found.append("prompts and decoding on the same replicas")
+    if best.prefill is None and other.prefill is not None:
+        found.append("prompts on replicas of their own")
     if best.changes_weights and not other.changes_weights:
         found.append("keeps the checkpoint's own weights")
     if other.changes_weights and not best.changes_weights:

@@ -13,6 +13,7 @@ import numpy as np
 from batchline import goodput
 from batchline.errors import ConfigError, InputError, UnknownNameError
 from batchline.goodput import Promise
+from batchline.serving import NETWORK_BANDWIDTH
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -79,6 +80,10 @@ class Question:
         Most sequences of one data-parallel rank [sequence].
     budgets : tuple of int
         Chunked-prefill token budgets to consider [token].
+    disaggregation : bool
+        Whether prompts and decoding may have machines of their own.
+    transfer : float
+        Link over which a prefill replica sends KV caches [B/s].
     pue : float
         Power of the building over power of the machines [-].
     """
@@ -111,6 +116,8 @@ class Question:
     max_devices: int = 64
     max_batch: int = 1024
     budgets: tuple[int, ...] = BUDGETS
+    disaggregation: bool = True
+    transfer: float = NETWORK_BANDWIDTH
     pue: float = 1.0
 
     def __post_init__(self) -> None:
@@ -137,6 +144,10 @@ class Question:
         for name, factor in self.slower.items():
             if not factor > 0:
                 raise InputError(f"slower {name} = {factor}: a ratio of times is more than 0.")
+        if not self.transfer > 0:
+            raise InputError(
+                f"transfer = {self.transfer}: a link moves more than 0 B/s.", "", "Write --transfer 50GB/s."
+            )
         if not self.budgets or min(self.budgets) < 1 or self.max_batch < 1 or self.max_devices < 1:
             raise InputError("Budgets, the largest batch and the most devices are 1 or more.")
         _ = self.promises  # refuses what cannot be read

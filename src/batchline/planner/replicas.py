@@ -29,7 +29,9 @@ def replicas(search: Search, workload: str) -> list[Pool]:
         fresh = np.array([row for row in chosen if not search.exact[row]], dtype=np.intp)
         if len(fresh) == 0:
             break
-        search.capacity[fresh] = [search.engine_capacity(int(row)) for row in fresh]
+        search.capacity[fresh] = [
+            search.engine_capacity(int(row), float(search.slots[row]), float(search.capacity[row])) for row in fresh
+        ]
         search.exact[fresh] = True
         search.carry(fresh)
     return [_pool(search, row, workload) for row in chosen]

@@ -14,6 +14,7 @@ from batchline.engine import Request, account
 from batchline.errors import BatchlineError, UnknownNameError
 from batchline.goodput import Server
 from batchline.planner import considered
+from batchline.planner.disaggregation import Pools
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -27,6 +28,7 @@ __all__ = ["ROUNDS", "Search"]
 
 ROUNDS = 40
 _MORE = (1.0, 1.25, 1.5, 2.0, 3.0, 4.0)  # replicas over the fewest: dearer and faster
+_DEAREST = 4.0  # the front ends at so many times the cheapest
 _SHOWN = 3
 _ALIKE = 0.02  # times that differ by less are not worth a place on the front: predictions miss by more
 
@@ -57,13 +59,18 @@ class Search:
         self.kept_bits = held[self.rows.weight] / held.max(initial=1.0) + 1e-3 * read[self.rows.kv] / read.max(
             initial=1.0
         )
-        size, shape = len(rows), (len(rows), len(_MORE))
+        # A pair is a row and a column: how many replicas, and in the second half of the columns with prompts elsewhere.
+        size, shape = len(rows), (len(rows), 2 * len(_MORE))
         self.there = limits[self.rows.accelerator] if size else np.zeros(0)
         self.exact, self.keeps, self.lacking = (np.zeros(size, dtype=bool) for _ in range(3))
         self.slots, self.most, self.allowed, self.replicas = (np.zeros(size) for _ in range(4))
         self.why = np.full(size, "", dtype="<U12")
         self.cost = np.full(shape, np.inf)
         self.tpot, self.ttft, self.devices, self.batch, self.copies = (np.zeros(shape) for _ in range(5))
+        self.dearest = np.inf  # cost at which the front ends
+        self.leads = np.stack([self.rows.accelerator, self.rows.weight, self.rows.kv, self.rows.engine])
+        apart = question.disaggregation and question.rate is not None and size > 0
+        self.pools = Pools(self, question.rate, len(_MORE)) if apart and question.rate is not None else None
 
     @classmethod
     def of(cls, question: Question, priors: Prior) -> Search:
@@ -135,24 +142,38 @@ class Search:
     # -- the search ----------------------------------------------------------------------------------------------------
 
     def settle(self, *, brief: bool = False) -> list[tuple[int, int]]:
-        """Cheapest rows, once nothing that leads by cost or on the front is flattered; `brief` looks at cost alone.
+        """Cheapest pairs, once nothing that leads by cost or on the front is flattered; `brief` looks at cost alone.
 
-        An exact count of memory only takes away, so a row that an exactly counted one beats stays beaten.
+        An exact count of memory only takes away, so a pair that an exactly counted one beats stays beaten.
         """
         everything = np.arange(len(self.budget))
         if len(everything) == 0:
             return []
-        self.carry(everything)
-        self._refuse(everything)
-        if not self.keeps.any():
-            return []
         more = _MORE[:1] if brief or self.load is None else _MORE
-        self._points(np.flatnonzero(self.keeps), more)
-        for lead in (self._first,) if brief else (self._leaders, self.front):
-            for _ in range(ROUNDS):
-                if not self._count_exactly(np.unique([row for row, _ in lead()]), more):
-                    break
+        self.carry(everything)
+        self._points(everything, _MORE[:1])
+        if self.pools is not None:
+            self.pools.carry(np.arange(len(self.pools.rows)))
+            self.pools.points(np.arange(len(self.pools.rows)), _MORE[:1], len(_MORE))
+        self.dearest = _DEAREST * float(self.cost.min())
+        if len(more) > 1:
+            self._points(everything, more)
+            if self.pools is not None:
+                self.pools.points(np.arange(len(self.pools.rows)), more, len(_MORE))
+        self._refuse(everything)
+        for _ in range(ROUNDS):
+            if not self._count_exactly(self._first() if brief else self._leaders(), more):
+                break
         return self._first() if brief else self._cheapest()
+
+    def is_apart(self, column: int) -> bool:
+        """Whether a column is of prompts and decoding on machines of their own."""
+        return column >= len(_MORE)
+
+    def apart(self, pairs: list[tuple[int, int]]) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+        """Where pairs of that kind stand in the arrays of the pools."""
+        rows, columns = (np.array(part, dtype=np.intp) for part in (zip(*pairs, strict=True) if pairs else ((), ())))
+        return (rows if self.pools is None else self.pools.at[rows]), columns - len(_MORE)
 
     def _origin(self, rows: NDArray[np.intp]) -> NDArray[np.intp]:
         return rows // len(self.budgets)
@@ -160,7 +181,7 @@ class Search:
     def _refuse(self, rows: NDArray[np.intp]) -> None:
         """Count deployments that no budget makes fit for the load, by the reason."""
         kept, lacking = np.zeros(self.space.size, dtype=bool), np.zeros(self.space.size, dtype=bool)
-        np.logical_or.at(kept, self._origin(rows), self.keeps[rows])
+        np.logical_or.at(kept, self._origin(rows), np.isfinite(self.cost[rows]).any(axis=1))
         np.logical_or.at(lacking, self._origin(rows), self.lacking[rows])
         counts = {
             "more devices than are available": int((lacking & ~kept).sum()),
@@ -171,41 +192,51 @@ class Search:
     def _points(self, rows: NDArray[np.intp], more: tuple[float, ...]) -> None:
         """Find what rows show at the stated load with the fewest replicas and with more."""
         q = self.question
-        server = self.server(rows, sure=False)
-        base, slots = self.replicas[rows], self.slots[rows]
-        self.cost[rows] = np.inf
+        self.cost[rows, : len(more)] = np.inf
+        rows = rows[self.keeps[rows]]
         before = np.zeros(len(rows))
         for j, times in enumerate(more):
-            copies = np.ceil(base * times)
-            fresh = self.keeps[rows] & (copies > before) & (copies * self.rows.count[rows] <= self.there[rows])
+            copies = np.ceil(self.replicas[rows] * times)
+            fresh = (copies > before) & (copies * self.rows.count[rows] <= self.there[rows])
             before = copies
-            load = self.allowed[rows] if self.load is None else self.load / copies
+            if j:
+                fresh &= copies * self.rows.usd_per_hour[rows] <= self.dearest
+            here, copies = rows[fresh], copies[fresh]
+            server, slots = self.server(here, sure=False), self.slots[here]
+            load = self.allowed[here] if self.load is None else self.load / copies
             batch = goodput.batch_for(server, load, slots, think_s=q.think_s if q.users is not None else None)
             shown = goodput.point(server, batch, slots, {})
-            usd = copies * self.rows.usd_per_hour[rows]
+            usd = copies * self.rows.usd_per_hour[here]
             # Without a load a replica is judged by what a request costs when it carries the most.
-            worth = usd if self.load is not None else usd / 3600.0 / np.asarray(shown.requests_per_s)
-            self.cost[rows, j] = np.where(fresh, worth, np.inf)
-            self.tpot[rows, j], self.ttft[rows, j] = shown.tpot_s, shown.ttft_s
-            self.devices[rows, j] = copies * self.rows.count[rows]
-            self.batch[rows, j], self.copies[rows, j] = batch, copies
+            self.cost[here, j] = usd if self.load is not None else usd / 3600.0 / np.asarray(shown.requests_per_s)
+            self.tpot[here, j], self.ttft[here, j] = shown.tpot_s, shown.ttft_s
+            self.devices[here, j] = copies * self.rows.count[here]
+            self.batch[here, j], self.copies[here, j] = batch, copies
 
-    def _count_exactly(self, rows: NDArray[np.intp], more: tuple[float, ...]) -> bool:
-        """Count the memory of rows as their engines do, and find their load again; False when all were counted."""
+    def _count_exactly(self, pairs: list[tuple[int, int]], more: tuple[float, ...]) -> bool:
+        """Count the memory of pairs as their engines do, and find their load again; False when all were counted."""
+        rows = np.unique(np.array([row for row, column in pairs if not self.is_apart(column)], dtype=np.intp))
         rows = rows[~self.exact[rows]]
-        if len(rows) == 0:
-            return False
-        self.capacity[rows] = [self.engine_capacity(int(row)) for row in rows]
-        self.exact[rows] = True
-        self.carry(rows)
-        self._points(rows, more)
-        return True
+        if len(rows):
+            self.capacity[rows] = [
+                self.engine_capacity(int(row), float(self.slots[row]), float(self.capacity[row])) for row in rows
+            ]
+            self.exact[rows] = True
+            self.carry(rows)
+            self._points(rows, more)
+        if self.pools is None:
+            return len(rows) > 0
+        again = self.pools.count_exactly(*self.apart([pair for pair in pairs if self.is_apart(pair[1])]))
+        if len(again):
+            self.pools.carry(again)
+            self.pools.points(again, more, len(_MORE))
+        return len(rows) > 0 or len(again) > 0
 
-    def engine_capacity(self, row: int) -> float:
-        """Sequences that a replica holds as its engine counts memory; 0 where it does not start [sequence]."""
+    def engine_capacity(self, row: int, slots: float, most: float) -> float:
+        """Of `most` sequences those that a replica holds as its engine counts memory; 0 where it does not start."""
         space, q = self.rows, self.question
         layout = space.layouts[space.layout[row]]
-        seqs = int(max(1, min(q.max_batch, self.slots[row] // layout.dp)))
+        seqs = int(max(1, min(q.max_batch, slots // layout.dp)))
         try:
             made = account(
                 self.architecture,
@@ -222,50 +253,63 @@ class Search:
                 ),
             )
         except UnknownNameError:
-            return float(self.capacity[row])  # an engine without facts of its own is taken at the simple count
+            return most  # an engine without facts of its own is taken at the simple count
         except BatchlineError:
             return 0.0
         if not made.fits:
             return 0.0
-        return float(min(self.capacity[row], made.capacity_batch(q.context)))
+        return float(min(most, made.capacity_batch(q.context)))
 
     def _leaders(self) -> list[tuple[int, int]]:
-        return [*self._cheapest(), *self.best_of().values()]
+        return [*self._cheapest(), *self.best_of().values(), *self.front()]
 
-    def _order(self, rows: NDArray[np.intp]) -> NDArray[np.intp]:
-        """Cheapest first; at the same price fewer devices, then more bits, a faster token, a smaller budget."""
+    def _order(self) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+        """Pairs with the fewest replicas, cheapest first.
+
+        At the same price fewer devices come first, then replicas that do both, more bits, a faster token, a smaller
+        budget.
+        """
+        rows, columns = np.nonzero(np.isfinite(self.cost[:, :: len(_MORE)]))
+        columns = columns * len(_MORE)
         keys = (
             rows,
             self.budget[rows],
-            np.round(np.log(self.tpot[rows, 0]) / _ALIKE),
+            np.round(np.log(self.tpot[rows, columns]) / _ALIKE),
             -self.kept_bits[rows],
-            self.devices[rows, 0],
-            self.cost[rows, 0].round(9),
+            columns,
+            self.devices[rows, columns],
+            self.cost[rows, columns].round(9),
         )
-        return rows[np.lexsort(keys)]
+        order = np.lexsort(keys)
+        return rows[order], columns[order]
 
     def _first(self) -> list[tuple[int, int]]:
-        """The cheapest row alone."""
-        return [(int(row), 0) for row in self._order(np.flatnonzero(np.isfinite(self.cost[:, 0])))[:1]]
+        """The cheapest pair alone."""
+        rows, columns = self._order()
+        return [(int(row), int(column)) for row, column in zip(rows[:1], columns[:1], strict=True)]
 
     def _cheapest(self) -> list[tuple[int, int]]:
-        """The cheapest row and those of other accelerators, or failing them of other formats and sizes of a replica."""
-        rows = self._order(np.flatnonzero(np.isfinite(self.cost[:, 0])))
+        """The cheapest pair and those of other accelerators, or failing them of other formats and sizes."""
+        rows, columns = self._order()
         chosen: list[int] = []
         for kind in (("accelerator",), ("accelerator", "weight", "count")):
-            seen = {tuple(int(getattr(self.rows, name)[row]) for name in kind) for row in chosen}
-            for row in rows:
-                here = tuple(int(getattr(self.rows, name)[row]) for name in kind)
+            values = [getattr(self.rows, name)[rows].tolist() for name in kind]
+            kinds = list(zip(*values, strict=True))
+            seen = {kinds[place] for place in chosen}
+            for place, here in enumerate(kinds):
                 if len(chosen) < _SHOWN and here not in seen:
                     seen.add(here)
-                    chosen.append(int(row))
-        own = [int(row) for row in rows if self.rows.weights[self.rows.weight[row]] is None][:1]
-        chosen += [row for row in own if row not in chosen]  # always show what the checkpoint itself costs
-        return [(row, 0) for row in chosen]
+                    chosen.append(place)
+        own = np.array([name is None for name in self.rows.weights], dtype=bool)[self.rows.weight[rows]]
+        both = columns == 0
+        # Always shown: what the checkpoint itself costs, and what replicas that do both cost.
+        for also in (np.flatnonzero(own)[:1].tolist(), np.flatnonzero(both)[:1].tolist()):
+            chosen += [place for place in also if place not in chosen]
+        return [(int(rows[place]), int(columns[place])) for place in chosen]
 
     def front(self) -> list[tuple[int, int]]:
         """Pareto front of cost, time per token, time to first token and devices; times within 2% count as equal."""
-        rows, columns = np.nonzero(np.isfinite(self.cost))
+        rows, columns = np.nonzero(np.isfinite(self.cost) & (self.cost <= max(self.dearest, self.cost.min())))
         times = [np.log(table[rows, columns]) / _ALIKE for table in (self.tpot, self.ttft)]
         tpot, ttft = (np.floor(values - values.min(initial=0.0)).astype(np.int64) for values in times)
         devices = self.devices[rows, columns].astype(np.int64)
@@ -285,8 +329,8 @@ class Search:
         return front
 
     def best_of(self) -> dict[str, tuple[int, int]]:
-        """Cheapest row for each accelerator, format, engine and degree of tensor parallelism."""
-        rows = self._order(np.flatnonzero(np.isfinite(self.cost[:, 0])))
+        """Cheapest pair for each accelerator, format, engine and degree of tensor parallelism, and for either way."""
+        rows, columns = self._order()
         space = self.rows
         tp = np.array([one.tp for one in space.layouts])[space.layout[rows]]
         named: list[tuple[str, NDArray[np.intp], Any]] = [
@@ -295,9 +339,12 @@ class Search:
             ("kv", space.kv[rows], space.kvs),
             ("engine", space.engine[rows], space.engines),
             ("tp", tp, range(int(tp.max(initial=0)) + 1)),
+            ("prompts", columns // len(_MORE), ("together", "apart")),
         ]
         found: dict[str, tuple[int, int]] = {}
         for kind, index, names in named:
-            values, first = np.unique(index, return_index=True)  # the first row of a value is its cheapest
-            found |= {f"{kind} {names[i]}": (int(rows[at]), 0) for i, at in zip(values, first, strict=True)}
+            values, first = np.unique(index, return_index=True)  # the first pair of a value is its cheapest
+            found |= {
+                f"{kind} {names[i]}": (int(rows[at]), int(columns[at])) for i, at in zip(values, first, strict=True)
+            }
         return found

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from batchline import cost, goodput
-from batchline.planner.answer import Candidate, Nearest
-from batchline.readings import case_of
+from batchline.planner.answer import Candidate, Nearest, Prefill
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -33,37 +33,107 @@ _IN_WORDS = {
 }
 
 
+@dataclass(frozen=True)
+class _Replicas:
+    """Replicas of some pairs at their load: what is shown, what one costs, and how its cost divides.
+
+    server, batch, slots, copies: as of the search; usd_per_hour, devices: of one replica, with its part of the prefill
+    pool; prefill, cached: shares of that cost for prompts, and for attention over their cached part [-]; most, why:
+    load of one that keeps the promises, and what stops more.
+    """
+
+    server: Server
+    batch: NDArray[np.float64]
+    slots: NDArray[np.float64]
+    copies: NDArray[np.float64]
+    usd_per_hour: NDArray[np.float64]
+    devices: NDArray[np.float64]
+    prefill: NDArray[np.float64]
+    cached: NDArray[np.float64]
+    most: NDArray[np.float64]
+    why: Any
+
+
 def candidates(search: Search, pairs: list[tuple[int, int]]) -> dict[tuple[int, int], Candidate]:
-    """Everything that is told of rows, each with one of its numbers of replicas."""
+    """Everything that is told of pairs."""
+    found: dict[tuple[int, int], Candidate] = {}
+    for kind, apart in ((_together, False), (_apart, True)):
+        chosen = [pair for pair in pairs if search.is_apart(pair[1]) == apart]
+        if chosen:
+            found |= _told(search, chosen, kind(search, chosen))
+    return found
+
+
+def _together(search: Search, pairs: list[tuple[int, int]]) -> _Replicas:
     rows, columns = (np.array(part, dtype=np.intp) for part in zip(*pairs, strict=True))
-    q, space = search.question, search.rows
-    server = search.server(rows, sure=False)
-    batch, slots, copies = search.batch[rows, columns], search.slots[rows], search.copies[rows, columns]
-    shown = goodput.point(server, batch, slots, search.promises)
+    server, batch, slots = search.server(rows, sure=False), search.batch[rows, columns], search.slots[rows]
+    shown = goodput.point(server, batch, slots, {})
+    prefill = np.minimum(shown.requests_per_s * np.asarray(shown.prefill_s), 1.0)
+    return _Replicas(
+        server=server,
+        batch=batch,
+        slots=slots,
+        copies=search.copies[rows, columns],
+        usd_per_hour=search.rows.usd_per_hour[rows],
+        devices=search.rows.count[rows].astype(float),
+        prefill=prefill,
+        cached=np.minimum(shown.requests_per_s * np.asarray(shown.cached_s), prefill),
+        most=search.most[rows],
+        why=search.why[rows],
+    )
+
+
+def _apart(search: Search, pairs: list[tuple[int, int]]) -> _Replicas:
+    pools = search.pools
+    assert pools is not None  # noqa: S101  (there is no such pair without them)
+    rows, columns = (np.array(part, dtype=np.intp) for part in zip(*pairs, strict=True))
+    at, column = search.apart(pairs)
+    source, sources, copies = pools.prefill[at, column], pools.prefill_copies[at, column], pools.copies[at, column]
+    limit = goodput.goodput(pools.whole(at, column, sure=True), search.promises)
+    alone = goodput.point(search.server(pools.rows[source], sure=False), np.zeros(len(at)) + 1e-9, 1.0, {})
+    prompts, total = sources * pools.usd[source], pools.cost[at, column]
+    return _Replicas(
+        server=pools.whole(at, column),
+        batch=search.batch[rows, columns],
+        slots=pools.slots[at, column],
+        copies=copies,
+        usd_per_hour=total / copies,
+        devices=search.devices[rows, columns] / copies,
+        prefill=prompts / total,
+        cached=prompts / total * np.asarray(alone.cached_s / alone.prefill_s),
+        most=np.asarray(limit.point.requests_per_s),
+        why=limit.saturated_by,
+    )
+
+
+def _told(search: Search, pairs: list[tuple[int, int]], replicas: _Replicas) -> dict[tuple[int, int], Candidate]:
+    rows = np.array([row for row, _ in pairs], dtype=np.intp)
+    q, space, server = search.question, search.rows, replicas.server
+    shown = goodput.point(server, replicas.batch, replicas.slots, search.promises)
     rate = np.asarray(shown.requests_per_s, dtype=float)
-    second = 1.0 / rate  # of a replica's time for each request
-    prefill = np.minimum(shown.prefill_s, second)
     costs = cost.token_costs(
-        space.usd_per_hour[rows],
-        prefill,
-        second - prefill,
+        replicas.usd_per_hour,
+        replicas.prefill / rate,
+        (1.0 - replicas.prefill) / rate,
         q.isl,
         q.osl,
         prefix_hit_rate=q.prefix_hit_rate,
-        cached_s=np.minimum(shown.cached_s, prefill),
+        cached_s=replicas.cached / rate,
     )
-    gap, sure = np.asarray(server.longest_gap_s(slots)), _sure(search, rows, server, rate, slots, shown)
+    gap = np.asarray(server.longest_gap_s(replicas.slots))
+    sure = _sure(search, rows, replicas, rate, shown)
     found = {}
     for i, (row, column) in enumerate(pairs):
         device, price = (sequence[space.accelerator[row]] for sequence in (space.accelerators, space.prices))
         layout, weights = space.layouts[space.layout[row]], space.weights[space.weight[row]]
-        usd = float(copies[i] * space.usd_per_hour[row])
+        copies = float(replicas.copies[i])
+        usd = float(copies * replicas.usd_per_hour[i])
         month = float(cost.usd_per_month(usd))
         spread = cost.usd_range(month, price)
         joules = (
             None
             if device.tdp is None
-            else float(cost.joules_per_token(device.tdp * layout.count, rate[i] * q.osl, q.pue))
+            else float(cost.joules_per_token(device.tdp * replicas.devices[i], rate[i] * q.osl, q.pue))
         )
         found[row, column] = Candidate(
             accelerator=device.name,
@@ -72,15 +142,15 @@ def candidates(search: Search, pairs: list[tuple[int, int]]) -> dict[tuple[int, 
             pp=layout.pp,
             ep=layout.ep,
             dp=layout.dp,
-            replicas=int(copies[i]),
+            replicas=int(copies),
             weights=weights or search.architecture.weight_format,
             kv=space.kvs[space.kv[row]],
             engine=space.engines[space.engine[row]],
-            batch=float(batch[i]),
-            max_num_seqs=int(slots[i]),
+            batch=float(replicas.batch[i]),
+            max_num_seqs=int(replicas.slots[i]),
             max_num_batched_tokens=int(search.budget[row]),
-            requests_per_s=float(rate[i] * copies[i]),
-            most_requests_per_s=float(search.most[row] * copies[i]),
+            requests_per_s=float(rate[i] * copies),
+            most_requests_per_s=float(replicas.most[i] * copies),
             usd_per_hour=usd,
             usd_per_month=month,
             usd_per_month_range=(float(spread["low"]), float(spread["high"])),
@@ -95,21 +165,45 @@ def candidates(search: Search, pairs: list[tuple[int, int]]) -> dict[tuple[int, 
             promised={name: _at(value, i) for name, value in shown.kept.items()},
             itl_peak_s=_at(gap, i),
             p_slo=_at(sure, i),
-            novelty=_novelty(search, row),
-            saturated_by=str(search.why[row]),
+            novelty=str(space.novelties[row]),
+            saturated_by=str(replicas.why[i]),
             changes_weights=weights is not None,
+            prefill=_prefill_pool(search, (row, column)) if search.is_apart(column) else None,
         )
     return found
 
 
+def _prefill_pool(search: Search, pair: tuple[int, int]) -> Prefill:
+    pools = search.pools
+    assert pools is not None  # noqa: S101  (there is no such pair without them)
+    (place,), (column,) = search.apart([pair])
+    source, replicas = int(pools.prefill[place, column]), int(pools.prefill_copies[place, column])
+    row = pools.rows[[source]]
+    layout = search.rows.layouts[search.rows.layout[row[0]]]
+    server = search.server(row, sure=False)
+    prompt = _at(server.load.prompt_s(0.0), 0)
+    return Prefill(
+        count=layout.count,
+        tp=layout.tp,
+        pp=layout.pp,
+        ep=layout.ep,
+        dp=layout.dp,
+        replicas=replicas,
+        busy=pools.load / replicas / layout.dp * prompt / layout.pp,
+        prompt_s=prompt,
+        transfer_s=float(pools.transfer[source]),
+    )
+
+
 def _sure(
-    search: Search, rows: NDArray[np.intp], server: Server, rate: Floats, slots: Floats, shown: goodput.Point
+    search: Search, rows: NDArray[np.intp], replicas: _Replicas, rate: Floats, shown: goodput.Point
 ) -> NDArray[np.float64]:
     """Chance that all promises hold when the engine is slower than predicted by a random factor.
 
     All times scale with the factor f, so at a batch B the load is that of the predicted engine over f: B is what is
     searched, and f = X(B) / X follows.
     """
+    server, slots = replicas.server, replicas.slots
     slow_kinds = {name: promise for name, promise in search.promises.items() if name in ("tpot", "itl", "e2e")}
 
     def holds(batch: Floats) -> NDArray[np.bool_]:
@@ -127,10 +221,6 @@ def _sure(
     if first is not None:
         sure = sure * goodput.chance(search.promises[first].seconds / np.asarray(shown.kept[first]), factors["ttft"])
     return np.asarray(sure)
-
-
-def _novelty(search: Search, row: int) -> str:
-    return search.priors.novelty(case_of(search.rows.deployment(row)))
 
 
 def nearest(search: Search, rows: NDArray[np.intp]) -> Nearest | None:
