@@ -91,9 +91,18 @@ def test_what_is_missing_is_asked_for():
     assert got["candidates"][0]["usd_per_hour"] == pytest.approx(0.5 * got["candidates"][0]["devices"])
 
 
-def test_launch_writes_the_best_of_the_plan():
-    best = json.loads(run(plan, *ASKED, "--json").stdout)["candidates"][0]
+def test_launch_writes_both_kinds_of_replicas():
     got = json.loads(run(launch, *ASKED, "--json").stdout)
+    assert f"{got['candidate']['prefill']['replicas']} replicas: run it" in got["prefill"]["script"]
+    assert "--kv-transfer-config" in got["decode"]["argv"]
+    both = run(launch, *ASKED).stdout
+    assert both.count("exec vllm serve") == 2
+    assert run(launch, *ASKED, "--role", "decode").stdout == got["decode"]["script"]
+
+
+def test_launch_writes_the_best_of_the_plan():
+    best = json.loads(run(plan, *ASKED, "--no-disaggregation", "--json").stdout)["candidates"][0]
+    got = json.loads(run(launch, *ASKED, "--no-disaggregation", "--json").stdout)
     assert got["engine"] == "vllm"
     assert got["candidate"]["usd_per_month"] == best["usd_per_month"]
     assert f"{best['max_num_seqs']}" in got["argv"]

@@ -1,5 +1,6 @@
 """Launch commands: flags that the engines have, reasons, secrets, and scripts that a shell and YAML can read."""
 
+import dataclasses
 import json
 import os
 import shlex
@@ -102,6 +103,65 @@ def test_the_shell_runs_what_argv_says(engine, settings, tmp_path):
         assert written["kv_cache_config"]["free_gpu_memory_fraction"] == pytest.approx(
             (0.9 * 141 - 90) / (141 - 90), abs=1e-3
         )
+
+
+@pytest.mark.parametrize("engine", ["vllm", "sglang", "trtllm"])
+def test_pools_start_from_one_script(engine, tmp_path):
+    made = [launch(engine, dataclasses.replace(SPARSE, role=role)) for role in ("prefill", "decode")]
+    for one in made:
+        program = tmp_path / one.program[0]
+        program.write_text('#!/bin/sh\nfor word in "$@"; do printf "%s\\n" "$word"; done\n')
+        program.chmod(0o755)
+    path = tmp_path / "start.sh"
+    path.write_text(module.script(made))
+    environment = {"PATH": f"{tmp_path}:{os.environ['PATH']}"}
+    for one in made:
+        done = subprocess.run(
+            ["bash", str(path), one.settings.role],
+            capture_output=True, text=True, env=environment, cwd=tmp_path, check=True,
+        )  # fmt: skip
+        assert done.stdout.splitlines() == one.argv[1:]
+        if one.file:
+            assert (tmp_path / one.file).read_text() == one.config
+    wrong = subprocess.run(["bash", str(path)], capture_output=True, text=True, env=environment, check=False)
+    assert wrong.returncode == 2
+    assert "prefill | decode" in wrong.stderr
+
+
+def test_roles_arrive_under_each_engines_name():
+    prefill, decode = (dataclasses.replace(DENSE, role=role) for role in ("prefill", "decode"))
+    # vllm/config/kv_transfer.py of 0.32.0: the roles are kv_producer, kv_consumer and kv_both.
+    assert json.loads(values(launch("vllm", prefill))["--kv-transfer-config"]) == {
+        "kv_connector": "NixlConnector",
+        "kv_role": "kv_both",
+    }
+    assert values(launch("sglang", decode))["--disaggregation-mode"] == "decode"
+    assert values(launch("trtllm", prefill))["disable_overlap_scheduler"] is True
+    assert "disable_overlap_scheduler" not in values(launch("trtllm", decode))
+    assert "--kv-transfer-config" not in values(launch("vllm", DENSE))
+    assert "status.podIP" in launch("vllm", decode).kubernetes
+    with pytest.raises(InputError, match="computes prompts where it decodes"):
+        launch("llama.cpp", dataclasses.replace(GGUF, role="prefill"))
+    with pytest.raises(UnknownNameError, match="role 'both'"):
+        launch("vllm", dataclasses.replace(DENSE, role="both"))
+
+
+def test_a_plan_with_pools_starts_both():
+    from batchline.planner import plan
+
+    asked = {"isl": 6000, "osl": 64, "rate": 20.0, "tpot": "p95:25ms", "ttft": "p95:2s", "engines": ("vllm",)}
+    answer = plan("llama-3.1-8b", accelerators=("h100",), max_devices=2, **asked)
+    apart = answer.best_of["prompts apart"]
+    prefill, decode = module.starts(apart, answer.question, model="here")
+    assert (prefill.settings.role, prefill.settings.replicas) == ("prefill", apart.prefill.replicas)
+    assert (decode.settings.role, decode.settings.replicas) == ("decode", apart.replicas)
+    assert decode.settings.max_num_seqs == apart.max_num_seqs
+    assert prefill.settings.model == decode.settings.model == "here"
+    assert module.manifest([prefill, decode]).count("kind: Deployment") == 2
+    with pytest.raises(InputError, match="for prefill and for decode"):
+        module.settings_of(apart, answer.question)
+    with pytest.raises(InputError, match="do both"):
+        module.settings_of(answer.best_of["prompts together"], answer.question, "prefill")
 
 
 def test_settings_arrive_under_each_engines_name():

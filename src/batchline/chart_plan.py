@@ -233,7 +233,7 @@ def _labels(answer: Plan) -> list[dict[str, Any]]:
             "tpot_ms": one.tpot_s * 1e3,
             "usd_per_month": one.usd_per_month,
             "side": "right" if one.tpot_s > middle else "left",
-            "words": f"{word}: {one.replicas * one.count} x {one.accelerator}, {one.weights}",
+            "words": f"{word}: {one.devices} x {one.accelerator}, {one.weights}",
         }
         for one, word in named.values()
     ]

@@ -7,6 +7,7 @@ from a Kubernetes secret.
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import json
 import math
@@ -20,14 +21,20 @@ from typing import TYPE_CHECKING, Any, Final
 from batchline.errors import InputError, UnknownNameError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from batchline.planner import Candidate, Question
 
-__all__ = ["Flag", "Launch", "Settings", "engines", "launch", "settings_of"]
+__all__ = ["Flag", "Launch", "Settings", "engines", "launch", "manifest", "script", "settings_of", "starts"]
 
 _UBATCH = 512
 """llama.cpp's own size of a matrix product [token]; see its tools/server/README.md."""
+_KV_TRANSFER: Final = '{"kv_connector":"NixlConnector","kv_role":"kv_both"}'
+_ROLES: Final = {
+    "": "",
+    "prefill": "computes prompts and sends their KV cache on",
+    "decode": "decodes prompts computed elsewhere",
+}
 _GPU_RESOURCE: Final = {"NVIDIA": "nvidia.com/gpu", "AMD": "amd.com/gpu"}
 """What the device plugins of Kubernetes call an accelerator."""
 
@@ -66,6 +73,8 @@ class Settings:
         Memory of a device and the weights on it; TensorRT-LLM's share of free memory is made of them [B].
     replicas : int
         Copies of the server [-].
+    role : str
+        "prefill" or "decode" where prompts have replicas of their own, else "".
     vendor : str
         Vendor of the accelerator.
     served_name : str or None
@@ -97,6 +106,7 @@ class Settings:
     memory_bytes: float | None = None
     weight_bytes_per_device: float | None = None
     replicas: int = 1
+    role: str = ""
     vendor: str = "NVIDIA"
     served_name: str | None = None
     host: str = "0.0.0.0"  # noqa: S104  (a server for others listens for others)
@@ -261,7 +271,7 @@ class Launch:
         }
 
 
-def settings_of(candidate: Candidate, question: Question) -> Settings:
+def settings_of(candidate: Candidate, question: Question, role: str = "") -> Settings:
     """Settings of a deployment that a plan found.
 
     Parameters
@@ -270,11 +280,18 @@ def settings_of(candidate: Candidate, question: Question) -> Settings:
         The deployment.
     question : planner.Question
         What it was planned for.
+    role : str
+        "prefill" or "decode" of a candidate whose prompts have replicas of their own, else "".
 
     Returns
     -------
     Settings
         For `launch`.
+
+    Raises
+    ------
+    InputError
+        A role that the candidate does not have, or none where it has two.
 
     Examples
     --------
@@ -288,19 +305,25 @@ def settings_of(candidate: Candidate, question: Question) -> Settings:
     from batchline.architecture import Architecture, catalogue  # noqa: PLC0415
     from batchline.engine import Request, account  # noqa: PLC0415
 
+    if bool(role) != (candidate.prefill is not None) or role not in _ROLES:
+        has = "replicas for prefill and for decode" if candidate.prefill else "replicas that do both"
+        raise InputError(f"{candidate.title} has {has}.", "", "Give --role prefill or decode for the first kind only.")
     arch, device = Architecture.load(question.model), Accelerator.load(candidate.accelerator)
+    shape = candidate.prefill if candidate.prefill is not None and role == "prefill" else candidate
+    # A prefill replica holds few requests: those whose prompts are computed or wait to be fetched.
+    slots = candidate.max_num_seqs if role != "prefill" else None
     ids = {row["name"]: row["hf_id"] for row in catalogue()}
-    per_rank = max(1, candidate.max_num_seqs // candidate.dp)
+    per_rank = None if slots is None else max(1, slots // shape.dp)
     made = account(
         arch,
         device,
         candidate.engine,
         weights=None if candidate.weights == arch.weight_format else candidate.weights,
         kv=candidate.kv,
-        tp=candidate.tp,
-        pp=candidate.pp,
-        dp=candidate.dp,
-        ep=candidate.ep,
+        tp=shape.tp,
+        pp=shape.pp,
+        dp=shape.dp,
+        ep=shape.ep,
         request=Request(
             max_model_len=question.longest,
             max_num_seqs=per_rank,
@@ -316,14 +339,14 @@ def settings_of(candidate: Candidate, question: Question) -> Settings:
     }
     return Settings(
         model=ids.get(arch.name) or str(question.model),
-        tp=candidate.tp,
-        pp=candidate.pp,
-        dp=candidate.dp,
-        ep=candidate.ep,
+        tp=shape.tp,
+        pp=shape.pp,
+        dp=shape.dp,
+        ep=shape.ep,
         weights=candidate.weights,
         checkpoint_weights=arch.weight_format,
         kv=candidate.kv,
-        max_num_seqs=candidate.max_num_seqs,
+        max_num_seqs=slots,
         max_num_batched_tokens=candidate.max_num_batched_tokens,
         isl=math.ceil(question.isl),
         osl=math.ceil(question.osl),
@@ -333,7 +356,8 @@ def settings_of(candidate: Candidate, question: Question) -> Settings:
         why_max_num_seqs=reasons.get(candidate.saturated_by, Settings.why_max_num_seqs),
         memory_bytes=made.memory_bytes,
         weight_bytes_per_device=made.weight_bytes,
-        replicas=candidate.replicas,
+        replicas=shape.replicas,
+        role=role,
         vendor=device.vendor,
     )
 
@@ -374,7 +398,7 @@ def launch(engine: str, settings: Settings) -> Launch:
     UnknownNameError
         No such engine.
     InputError
-        A number format of the KV cache, or a layout, that the engine does not have.
+        A number format of the KV cache, a layout or a role that the engine does not have.
 
     Examples
     --------
@@ -405,6 +429,77 @@ def launch(engine: str, settings: Settings) -> Launch:
     )
 
 
+def starts(candidate: Candidate, question: Question, **changes: Any) -> tuple[Launch, ...]:
+    """Write the commands of a deployment that a plan found: one, or one for prompts and one for decoding.
+
+    Parameters
+    ----------
+    candidate : planner.Candidate
+        The deployment.
+    question : planner.Question
+        What it was planned for.
+    **changes
+        Settings to replace, like `model` or `port`.
+
+    Returns
+    -------
+    tuple of Launch
+        The command; where prompts have replicas of their own, theirs and then that of decoding.
+    """
+    roles = ("",) if candidate.prefill is None else ("prefill", "decode")
+    made = (dataclasses.replace(settings_of(candidate, question, role), **changes) for role in roles)
+    return tuple(launch(candidate.engine, settings) for settings in made)
+
+
+def script(made: Sequence[Launch]) -> str:
+    """Write one script for all commands of a deployment: with two, `start.sh prefill` and `start.sh decode`.
+
+    Parameters
+    ----------
+    made : sequence of Launch
+        What `starts` gave.
+
+    Returns
+    -------
+    str
+        Shell script.
+
+    Examples
+    --------
+    >>> made = [launch("sglang", Settings(model="org/model", role=role)) for role in ("prefill", "decode")]
+    >>> script(made).splitlines()[1]
+    '# start.sh prefill: computes prompts and sends their KV cache on'
+    """
+    if len(made) == 1:
+        return made[0].script
+    lines = ["#!/usr/bin/env bash", *(f"# start.sh {one.settings.role}: {_ROLES[one.settings.role]}" for one in made)]
+    lines.append('case "${1:-}" in')
+    for one in made:
+        lines += [f"{one.settings.role})", *one.script.splitlines()[1:], ";;"]
+    return "\n".join([*lines, '*) echo "usage: $0 prefill | decode" >&2; exit 2 ;;', "esac"]) + "\n"
+
+
+def manifest(made: Sequence[Launch]) -> str:
+    """Write the Kubernetes manifests of all commands of a deployment.
+
+    Parameters
+    ----------
+    made : sequence of Launch
+        What `starts` gave.
+
+    Returns
+    -------
+    str
+        YAML documents.
+
+    Raises
+    ------
+    InputError
+        As of `Launch.kubernetes`.
+    """
+    return "---\n".join(one.kubernetes for one in made)
+
+
 @functools.cache
 def _table() -> dict[str, Any]:
     return tomllib.loads(resources.files("batchline").joinpath("data/launch_flags.toml").read_text(encoding="utf-8"))
@@ -417,6 +512,10 @@ def _check_layout(engine: str, settings: Settings) -> None:
     for name in ("model", "served_name", "host", "weights", "why_max_num_seqs"):
         if not str(getattr(settings, name) or "").isprintable():  # a line break would end a comment
             raise InputError(f"{name} has a character that cannot be printed.", "", "Write it in one line.")
+    if settings.role not in _ROLES:
+        raise UnknownNameError("role", settings.role, [role for role in _ROLES if role])
+    if settings.role and "disaggregation" not in _table()[engine]:
+        raise InputError(f"{engine} computes prompts where it decodes.", "", "Plan with --no-disaggregation.")
     if engine == "llama.cpp" and (settings.tp > 1 or settings.dp > 1 or settings.ep > 1):
         raise InputError(
             "llama.cpp deals whole layers out to devices.",
@@ -455,6 +554,12 @@ def _values(engine: str, entry: Mapping[str, Any], settings: Settings) -> dict[s
         "context_of_all_slots": None if longest is None or per_rank is None else per_rank * longest,
         "ubatch": None if settings.max_num_batched_tokens is None else min(_UBATCH, settings.max_num_batched_tokens),
         "flash_attention": "on",
+        "role_reason": _ROLES[settings.role],
+        "kv_transfer": _KV_TRANSFER if settings.role else None,
+        "disaggregation_mode": settings.role or None,
+        "transceiver": "DEFAULT" if settings.role else None,
+        "transceiver_tokens": longest if settings.role else None,
+        "prefill_only": settings.role == "prefill" or None,
     }
 
 
@@ -492,7 +597,12 @@ def _notes(engine: str, entry: Mapping[str, Any], settings: Settings) -> list[st
         )
     if settings.weights != settings.checkpoint_weights:
         notes.append(f"{settings.weights} changes what the model says: check its quality on your own tasks.")
-    if settings.replicas > 1:
+    if settings.role:
+        notes.append(f"It {_ROLES[settings.role]}; before both stands {entry['router']}.")
+        notes.append(f"{settings.replicas} replicas: run it {settings.replicas} times.")
+        if engine == "vllm":
+            notes.append("Needs NIXL (pip install nixl); set VLLM_NIXL_SIDE_CHANNEL_HOST to this machine's address.")
+    elif settings.replicas > 1:
         notes.append(f"{settings.replicas} replicas: run it {settings.replicas} times behind a load balancer.")
     if settings.dp > 1 and settings.max_num_seqs and engine in ("vllm", "trtllm"):
         notes.append(f"The limit of sequences is of each of the {settings.dp} ranks.")
@@ -507,7 +617,7 @@ def _manifest(made: Launch, resource: str) -> str:
     settings = made.settings
     name = re.sub(r"[^a-z0-9]+", "-", (settings.served_name or settings.model).rsplit("/", 1)[-1].lower()).strip("-")[
         :53
-    ]
+    ] + (f"-{settings.role}" if settings.role else "")
     arguments = [f"            - {json.dumps(settings.model)}"]
     for flag in made.flags:
         word = flag.name if flag.value is None else f"{flag.name}={flag.value}"
@@ -520,6 +630,12 @@ def _manifest(made: Launch, resource: str) -> str:
             "              valueFrom:",
             f"                secretKeyRef: {{name: {name}-secrets, key: {key}, optional: true}}",
         ]
+    address = (
+        "\n            - name: VLLM_NIXL_SIDE_CHANNEL_HOST  # where the other kind of replicas asks for KV caches\n"
+        "              valueFrom: {fieldRef: {fieldPath: status.podIP}}"
+        if settings.role
+        else ""
+    )
     notes = "\n".join(f"# {note}" for note in made.notes if not note.startswith(f"{settings.replicas} replicas"))
     keys = " ".join(f'--from-literal={variable.lower().replace("_", "-")}="${variable}"' for variable in made.secrets)
     return f"""\
@@ -544,7 +660,7 @@ spec:
           args:
 {chr(10).join(arguments)}
           env:
-{chr(10).join(secrets)}
+{chr(10).join(secrets)}{address}
           ports:
             - containerPort: {made.port}
           resources:

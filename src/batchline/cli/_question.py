@@ -123,6 +123,17 @@ def question_options(command: _F) -> _F:
         ),
         click.option("--max-devices", type=click.IntRange(min=1), help="Most devices of a replica.  [default: 64]"),
         click.option("--max-batch", type=click.IntRange(min=1), help="Most sequences of a rank.  [default: 1024]"),
+        click.option(
+            "--disaggregation/--no-disaggregation",
+            default=None,
+            help="Whether prompts and decoding may have replicas of their own.  [default: they may]",
+        ),
+        click.option(
+            "--transfer",
+            type=_options.BANDWIDTH,
+            metavar="GB/s",
+            help="Link over which a prefill replica sends KV caches.  [default: 50GB/s]",
+        ),
         click.option("--pue", type=float, metavar="1.2", help="Power of the building over that of the machines."),
     ]
     for option in reversed(options):

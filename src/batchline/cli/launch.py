@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-import dataclasses
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 from batchline.cli import _options, _output, _question
 from batchline.errors import InputError
-
-if TYPE_CHECKING:
-    from batchline.launch import Settings
-    from batchline.planner import Candidate, Question
 
 
 @click.command("launch")
@@ -21,6 +16,9 @@ if TYPE_CHECKING:
 @_options.profile_option
 @click.option(
     "--pick", type=click.IntRange(min=1), default=1, show_default=True, help="Which of the plan's candidates."
+)
+@click.option(
+    "--role", type=click.Choice(["prefill", "decode"]), help="Where prompts have replicas of their own: these alone."
 )
 @click.option("--path", metavar="ID | FOLDER", help="Checkpoint to load.  [default: the Hugging Face id]")
 @click.option("--served-name", help="What clients call the model.")
@@ -49,25 +47,24 @@ def command(model: str, **options: Any) -> None:
         raise InputError(f"The plan has {len(answer.candidates)} candidates, not {options['pick']}.")
     if options["pick"] > 1:
         best = answer.candidates[options["pick"] - 1]
-    made = launch.launch(best.engine, _settings(best, question, options))
+    given = {name: options[name] for name in ("served_name", "port", "host", "trust_remote_code")}
+    made = launch.starts(best, question, **given, **({"model": options["path"]} if options["path"] else {}))
+    if options["role"]:
+        made = tuple(one for one in made if one.settings.role == options["role"])
+        if not made:
+            raise InputError(f"{best.title} has replicas that do both.", "", "Leave --role out.")
     if options["as_json"]:
-        _output.print_json(made.to_dict() | {"candidate": best.to_dict()})
+        found = made[0].to_dict() if len(made) == 1 else {one.settings.role: one.to_dict() for one in made}
+        _output.print_json(found | {"candidate": best.to_dict()})
         return
     click.echo(f"{best.title}: ${best.usd_per_month:,.0f} a month", err=True)
     if options["kubernetes"]:
-        click.echo(made.kubernetes, nl=False)
+        click.echo(launch.manifest(made), nl=False)
     elif options["as_config"]:
-        if not made.config:
-            raise InputError(f"{made.engine} takes flags, not a configuration file.", "", "Leave --config out.")
-        click.echo(made.config, nl=False)
+        if not made[0].config:
+            raise InputError(f"{made[0].engine} takes flags, not a configuration file.", "", "Leave --config out.")
+        if len(made) > 1:
+            raise InputError("There are two configurations.", "", "Give --role prefill or --role decode.")
+        click.echo(made[0].config, nl=False)
     else:
-        click.echo(made.script, nl=False)
-
-
-def _settings(best: Candidate, question: Question, options: dict[str, Any]) -> Settings:
-    from batchline import launch
-
-    given = {name: options[name] for name in ("served_name", "port", "host", "trust_remote_code")}
-    if options["path"]:
-        given["model"] = options["path"]
-    return dataclasses.replace(launch.settings_of(best, question), **given)
+        click.echo(launch.script(made), nl=False)

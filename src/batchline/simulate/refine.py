@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from batchline import workload
 from batchline.errors import InputError
 from batchline.goodput import Promise
-from batchline.simulate.pool import pool_of
+from batchline.simulate.pool import pool_of, transfer_of
 from batchline.simulate.search import smallest_replicas
 from batchline.simulate.sweep import Case, sweep
 
@@ -50,7 +50,8 @@ class Refined:
         """Price of so many replicas [USD/h]."""
         if self.replicas is None:
             return None
-        return float(self.candidate.usd_per_hour * self.replicas / self.candidate.replicas)
+        one = self.candidate.usd_per_hour / self.candidate.devices * self.candidate.count
+        return float(self.candidate.usd_per_hour + one * (self.replicas - self.candidate.replicas))
 
 
 def refine(
@@ -93,14 +94,15 @@ def refine(
     promises = {name: Promise.parse(str(promise)) for name, promise in question.promises.items()}
     candidates = list(answer.candidates[:most])
     pools = [_pool(question, candidate) for candidate in candidates]
+    apart = [_prefill(question, candidate) for candidate in candidates]
     options = {"router": "least_loaded", "promises": promises}
-    cases = [Case(pool=pool, traffic=load, options=options) for pool in pools]
+    cases = [Case(pool=pool, traffic=load, options=options | more) for pool, more in zip(pools, apart, strict=True)]
     results = dict(sweep(cases, source))
     refined = [
         Refined(
             candidate=candidate,
             result=results[place],
-            replicas=_fewest(pools[place], load, promises, 4 * candidate.replicas, source),
+            replicas=_fewest(pools[place], load, promises, 4 * candidate.replicas, source, apart[place]),
         )
         for place, candidate in enumerate(candidates)
     ]
@@ -113,11 +115,14 @@ def _fewest(
     promises: Mapping[str, Promise],
     most: int,
     source: Callable[[], Executor] | None,
+    apart: Mapping[str, Any],
 ) -> int | None:
     if not promises or traffic.concurrency is not None:
         return None
     try:
-        return smallest_replicas(pool, traffic, promises, most=most, source=source, router="least_loaded").value
+        return smallest_replicas(
+            pool, traffic, promises, most=most, source=source, router="least_loaded", **apart
+        ).value
     except InputError:
         return None
 
@@ -131,6 +136,17 @@ def _pool(question: Any, candidate: Any) -> Pool:
         knobs={"max_num_seqs": seats, "max_num_batched_tokens": max(candidate.max_num_batched_tokens, seats)},
         replicas=candidate.replicas,
     )
+
+
+def _prefill(question: Any, candidate: Any) -> dict[str, Any]:
+    """Replicas that compute the prompts, where they have some of their own."""
+    if candidate.prefill is None:
+        return {}
+    deployment = candidate.deployment(question.model, prefill=True)
+    transfer, token = transfer_of(deployment, question.transfer)
+    context = question.mean_context or question.isl + question.osl / 2
+    pool = pool_of(deployment, context=context, replicas=candidate.prefill.replicas)
+    return {"prefill": pool, "transfer_s": transfer, "transfer_token_s": token}
 
 
 def _traffic(question: Any, seed: int) -> Traffic:

@@ -225,17 +225,16 @@ def _launch(one: Candidate, found: Plan, *, own: bool) -> dict[str, Any]:
     from batchline import launch  # noqa: PLC0415
 
     try:
-        settings = launch.settings_of(one, found.question)
-        if own:
-            settings = dataclasses.replace(settings, model="YOUR-CHECKPOINT")
-        made = launch.launch(one.engine, settings)
+        made = launch.starts(one, found.question, **({"model": "YOUR-CHECKPOINT"} if own else {}))
+        script = launch.script(made)
     except BatchlineError as error:
         return {"engine": one.engine, "script": "", "kubernetes": "", "config": "", "problem": error.problem}
     try:
-        manifest = made.kubernetes
+        manifest = launch.manifest(made)
     except BatchlineError:
         manifest = ""
-    return {"engine": made.engine, "script": made.script, "kubernetes": manifest, "config": made.config, "problem": ""}
+    config = "\n".join(part.config for part in made)
+    return {"engine": one.engine, "script": script, "kubernetes": manifest, "config": config, "problem": ""}
 
 
 def flipped(asked: PlanQuestion, theme: str) -> dict[str, Any]:
