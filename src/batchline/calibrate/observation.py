@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from batchline import readings, serving, step
+from batchline.measure.point import unlike
 from batchline.units import format_time
 
 if TYPE_CHECKING:
@@ -97,7 +98,7 @@ def observe(points: Sequence[MeasuredPoint], deployment: Deployment) -> tuple[li
     found: list[Observation] = []
     refused: list[str] = []
     for index, point in enumerate(points):
-        reason = _unlike(point, deployment)
+        reason = unlike(point, deployment)
         made = [] if reason else _of(point, deployment, index)
         found += made
         if not made:
@@ -105,18 +106,7 @@ def observe(points: Sequence[MeasuredPoint], deployment: Deployment) -> tuple[li
     return found, refused
 
 
-def _unlike(point: MeasuredPoint, deployment: Deployment) -> str:
-    """Say in what the layout of a point differs from the deployment."""
-    for name in ("count", "tp", "pp", "dp"):
-        own = getattr(point, name)
-        if own is not None and own != getattr(deployment, name):
-            return f"{name} is {own}, of the deployment {getattr(deployment, name)}"
-    return ""
-
-
 def _lacks(point: MeasuredPoint) -> str:
-    if point.regime not in ("decode", "serving"):
-        return f"regime {point.regime} holds prefill in its steps"
     needed = ("batch", "context", "t_step_s") if point.regime == "decode" else ("concurrency", "isl", "osl", "tpot_s")
     missing = [name for name in needed if getattr(point, name) is None]
     return f"{', '.join(missing)} not known"

@@ -7,12 +7,15 @@ from typing import TYPE_CHECKING, Any
 import click
 import numpy as np
 
-from batchline.cli import _curve_question, _options, _output
+from batchline.cli import _beside, _curve_question, _options, _output
 from batchline.cli._language import current, say
 from batchline.units import format_rate, format_time, format_usd
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from batchline.deployment import Deployment
+    from batchline.measure.beside import Beside
     from batchline.sweep import Curve
 
 
@@ -20,6 +23,7 @@ if TYPE_CHECKING:
 @click.argument("model")
 @_curve_question.curve_options
 @click.option("--batch", type=_options.BATCHES, metavar="1..512", help="Batches to show: 1..512, 1,2,4..64 or 8.")
+@_beside.option
 @click.option(
     "--plot",
     "plots",
@@ -41,11 +45,14 @@ def command(model: str, **options: Any) -> None:
     \b
     batchline curve llama-3.1-70b --on 4xh100 --context 8k
     batchline curve qwen3-32b --on h200 --weights fp8 --step-limit 20ms --plot six.html
+    batchline curve qwen3-32b --on h200 --profile profile.toml --measured results.json --plot six.png
     """
     curve, served = _curve_question.curve_of(model, options)
     _warn(curve.deployment, curve)
+    laid = _beside.points_of(curve, options["files"])
     if options["as_json"]:
-        _output.print_json(curve.to_dict() | ({} if served is None else {"serving": served}))
+        measured = {"measured": [one.to_dict() for one in laid]} if options["files"] else {}
+        _output.print_json(curve.to_dict() | ({} if served is None else {"serving": served}) | measured)
     elif options["as_csv"]:
         _output.print_csv(curve.to_records())
     elif options["explain"]:
@@ -53,8 +60,8 @@ def command(model: str, **options: Any) -> None:
 
         _explain.explain(curve)
     else:
-        _print(curve, served)
-    _plot(curve, options)
+        _print(curve, served, laid)
+    _plot(curve, laid, options)
 
 
 def _warn(deployment: Deployment, curve: Curve) -> None:
@@ -67,19 +74,20 @@ def _warn(deployment: Deployment, curve: Curve) -> None:
         _output.warn(stale)
 
 
-def _plot(curve: Curve, options: dict[str, Any]) -> None:
+def _plot(curve: Curve, laid: Sequence[Beside], options: dict[str, Any]) -> None:
     if not options["plots"]:
         return
     from batchline import chart, sweep
 
     drawn = curve.over(sweep.plot_batches(curve))
-    spec = chart.six_plots(drawn, batch_axis=options["axis"], theme=options["theme"], language=current())
+    look = {"batch_axis": options["axis"], "theme": options["theme"], "language": current()}
+    spec = chart.six_plots(drawn, measured=_beside.drawn(laid), **look)
     for path in options["plots"]:
         chart.save(spec, path)
         click.echo(say("curve.plotted", file=path), err=True)
 
 
-def _print(curve: Curve, served: dict[str, Any] | None) -> None:
+def _print(curve: Curve, served: dict[str, Any] | None, laid: Sequence[Beside]) -> None:
     console = _output.console()
     console.print()
     console.print(_title(curve), style="bold")
@@ -91,6 +99,10 @@ def _print(curve: Curve, served: dict[str, Any] | None) -> None:
     console.print()
     console.print(_rows(curve))
     console.print()
+    if laid:
+        console.print(_beside.table(laid))
+        console.print()
+        console.print(f"  {_beside.sentence(laid)}")
     for line in _floors(curve):
         console.print(f"  {line}")
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from batchline.cli import _curve_question, _output
+from batchline.cli import _beside, _curve_question
 from batchline.cli._language import current, say
 
 if TYPE_CHECKING:
@@ -29,13 +29,7 @@ class _Remembering(click.Command):
 @click.command("report", cls=_Remembering)
 @click.argument("model")
 @_curve_question.curve_options
-@click.option(
-    "--measured",
-    "files",
-    multiple=True,
-    type=click.Path(exists=True, dir_okay=False),
-    help="Result file to lay beside.",
-)
+@_beside.option
 @click.option(
     "--plan", "question", type=click.Path(exists=True, dir_okay=False), help="Question saved by batchline plan --save."
 )
@@ -65,7 +59,7 @@ def command(model: str, **options: Any) -> None:
         theme=options["theme"],
         command=again,
         served=served,
-        measured=_measured(options["files"]),
+        measured=[one.to_dict() for one in _beside.points_of(curve, options["files"])],
         plan=None if options["question"] is None else _planned(options["question"], curve.priors),
         flips=options["flips"],
         within=options["within"],
@@ -73,20 +67,6 @@ def command(model: str, **options: Any) -> None:
     )
     for file in made.save(options["out"]):
         click.echo(say("report.written", file=str(file)), err=True)
-
-
-def _measured(files: tuple[str, ...]) -> list[dict[str, Any]]:
-    """Points of result files that have a batch and a step, and that nothing speaks against."""
-    if not files:
-        return []
-    from batchline.measure import hazards, read_all
-
-    points = read_all(files)
-    kept = hazards.usable(points)
-    shown = [point for point in kept if point.batch and point.step_s]
-    if len(shown) < len(points):
-        _output.warn(say("report.left_out", count=f"{len(points) - len(shown):,}", all=f"{len(points):,}"))
-    return [{"name": point.name, "batch": point.batch, "t_step_s": point.step_s} for point in shown]
 
 
 def _planned(path: str, priors: Prior | None) -> Plan:

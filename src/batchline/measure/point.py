@@ -10,11 +10,14 @@ from __future__ import annotations
 import dataclasses
 import math
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from batchline.errors import MeasurementError
 
-__all__ = ["REGIMES", "MeasuredPoint"]
+if TYPE_CHECKING:
+    from batchline.deployment import Deployment
+
+__all__ = ["REGIMES", "MeasuredPoint", "unlike"]
 
 REGIMES: Final = {
     "decode": "decode steps alone: a fixed batch, no prompt prefilled meanwhile",
@@ -205,3 +208,27 @@ class MeasuredPoint:
         values = dataclasses.asdict(self)
         values["converted"] = list(self.converted)
         return {name: value for name, value in values.items() if value not in (None, "", [])}
+
+
+def unlike(point: MeasuredPoint, deployment: Deployment) -> str:
+    """Say in what a point cannot be of a deployment.
+
+    Parameters
+    ----------
+    point : MeasuredPoint
+        What was measured.
+    deployment : Deployment
+        What it is said to be of.
+
+    Returns
+    -------
+    str
+        The reason: prefill in its steps, or another layout; empty if there is none.
+    """
+    if point.regime not in ("decode", "serving"):
+        return f"regime {point.regime} holds prefill in its steps"
+    for name in ("count", "tp", "pp", "dp"):
+        own = getattr(point, name)
+        if own is not None and own != getattr(deployment, name):
+            return f"{name} is {own}, of the deployment {getattr(deployment, name)}"
+    return ""

@@ -22,7 +22,7 @@ import numpy as np
 from batchline import __version__, chart, sweep
 from batchline.errors import InputError, UnknownNameError
 from batchline.report._of_calibration import calibration_blocks
-from batchline.report._of_curve import OfCurve
+from batchline.report._of_curve import OfCurve, on_the_curve
 from batchline.report._of_plan import plan_sections, sheet_blocks
 from batchline.report._of_simulation import simulation_blocks, simulation_tiles
 from batchline.report._picture import svg
@@ -183,7 +183,8 @@ def report(
     max_batch : float, optional
         As of the question [sequence].
     measured : sequence of mapping
-        Measured points: `batch` [sequence], `t_step_s` [s], and if known `name`.
+        Measured points, as `measure.beside.Beside.to_dict` gives them: `batch` [sequence], `t_step_s` [s], and if known
+        `name`, `context` [token], `predicted_s` [s], `hazards`, `usable` and `near`.
     plan : Plan, optional
         What `batchline.planner.plan` gave for the same model.
     flips : bool
@@ -216,7 +217,7 @@ def report(
     writer = OfCurve(wide, language)
     sections = [
         writer.answer(served),
-        writer.plots(chart.six_plots(wide, **look, measured=measured)),
+        writer.plots(chart.six_plots(wide, **look, measured=[one for one in measured if on_the_curve(one)])),
         writer.breakdown(chart.breakdown(wide, **look)),
         writer.batches(),
         writer.floors(),

@@ -18,11 +18,16 @@ if TYPE_CHECKING:
     from batchline.report._what_if import Change
     from batchline.sweep import Curve
 
-__all__ = ["OfCurve"]
+__all__ = ["OfCurve", "on_the_curve"]
 
 
 def _dollars(value: float | None) -> str:
     return "–" if value is None else format_usd(value)
+
+
+def on_the_curve(point: Mapping[str, Any]) -> bool:
+    """Whether a measured point can be drawn on it: of the curve's context, and with nothing against it."""
+    return bool(point.get("near", True) and point.get("usable", True))
 
 
 class OfCurve:
@@ -122,19 +127,24 @@ class OfCurve:
         return Section(self.say("changes"), (Text(self.say("changes_means")), table))
 
     def measured(self, points: Sequence[Mapping[str, Any]]) -> Section:
-        predicted = self.curve.over([float(point["batch"]) for point in points]).t_step
-        rows = tuple(
-            (
-                str(point.get("name", "")),
-                f"{point['batch']:,.4g}",
-                format_time(point["t_step_s"]),
-                format_time(float(step)),
-                f"{float(step) / point['t_step_s'] - 1:+.0%}",
+        here = self.curve.over([float(point["batch"]) for point in points]).t_step
+        rows = []
+        for point, step in zip(points, here, strict=True):
+            predicted = float(point.get("predicted_s", step))
+            rows.append(
+                (
+                    str(point.get("name", "")),
+                    f"{point['batch']:,.4g}",
+                    f"{point.get('context', self.curve.context):,.0f}",
+                    format_time(point["t_step_s"]),
+                    format_time(predicted),
+                    f"{predicted / point['t_step_s'] - 1:+.0%}",
+                    ", ".join(point.get("hazards", ())),
+                )
             )
-            for point, step in zip(points, predicted, strict=True)
-        )
-        columns = ("", self.say("page.ui_batch"), self.say("chart.measured"), self.say("ours"), self.say("off"))
-        return Section(self.say("page.ui_results"), (Table(columns, rows),))
+        names = ("page.ui_batch", "page.ui_context", "chart.measured", "ours", "off", "measure.col_hazards")
+        table = Table(("", *map(self.say, names)), tuple(rows), left=frozenset({0, 6}))
+        return Section(self.say("page.ui_results"), (table,))
 
     def inputs(self, served: Mapping[str, Any] | None) -> Section:
         rows = tuple((row["what"], row["figures"], row["source"], row["date"]) for row in self.told.sources())
