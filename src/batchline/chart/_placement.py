@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from batchline.chart._axis import Axis
 
-__all__ = ["Label", "Obstacle", "Placed", "along", "anywhere", "beside", "place", "polyline"]
+__all__ = ["Label", "Obstacle", "Placed", "along", "anywhere", "beside", "nearness", "place", "polyline"]
 
 HIT = 1000.0
 """Cost of covering something that must stay visible; any sum below it is only a matter of taste."""
@@ -272,13 +272,21 @@ def anywhere(points: NDArray[np.float64], width: float, height: float) -> NDArra
         return np.empty((0, 6))
     spots = [(5.0, -1), (width - 5, 1)]
     spots += [(x, align) for x in np.arange(0.05, 1.0, 0.1) * width for align in (-1, 0, 1)]
-    places = []
-    for y in np.arange(0.05, 1.0, 0.08) * height:
-        for x, align in spots:
-            away = np.hypot(points[:, 0] - x, points[:, 1] - y)
-            nearest = int(np.argmin(away))
-            places.append((x, y, align, 16 + away[nearest] / 6, *points[nearest, :2]))
-    return np.array(places)
+    heights = np.arange(0.05, 1.0, 0.08) * height
+    x, align = np.tile(np.array(spots), (len(heights), 1)).T
+    y = np.repeat(heights, len(spots))
+    away = (points[None, :, 0] - x[:, None]) ** 2 + (points[None, :, 1] - y[:, None]) ** 2
+    nearest = np.argmin(away, axis=1)
+    cost = 16 + np.sqrt(away[np.arange(len(x)), nearest]) / 6
+    return np.column_stack([x, y, align, cost, points[nearest, :2]])
+
+
+def nearness(places: NDArray[np.float64], others: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Distance from what each place names to the nearest of other points."""
+    # A hundred points of a line are named from more than a thousand places.
+    named, which = np.unique(places[:, 4:6], axis=0, return_inverse=True)
+    away = (named[:, None, 0] - others[None, :, 0]) ** 2 + (named[:, None, 1] - others[None, :, 1]) ** 2
+    return np.asarray(np.sqrt(away.min(axis=1))[which.ravel()])
 
 
 def _leaders(boxes: NDArray[np.float64], places: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -203,8 +203,7 @@ class Scene:
         others = [found[:, :2] for series, found in boxes.items() if series != line.series and len(found)]
         if others and len(places):
             # Where two lines run together, a name could be either's.
-            apart = places[:, None, 4:6] - np.concatenate(others)[None, :, :]
-            places[:, 3] += 9 * np.clip(1 - np.hypot(apart[..., 0], apart[..., 1]).min(axis=1) / 10, 0, 1)
+            places[:, 3] += 9 * np.clip(1 - _placement.nearness(places, np.concatenate(others)) / 10, 0, 1)
         return places
 
     def _mark_label(self, mark: Mark) -> Label:
