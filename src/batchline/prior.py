@@ -154,6 +154,16 @@ class Provenance:
         key, fields = self.said
         return text(f"prior.{key}", language, **fields)
 
+    def to_dict(self) -> dict[str, Any]:
+        """Give it with the names of the JSON output.
+
+        Returns
+        -------
+        dict
+            `source, points, novelty, unseen`.
+        """
+        return {"source": self.source, "points": self.points, "novelty": self.novelty, "unseen": list(self.unseen)}
+
 
 @dataclass(frozen=True, slots=True)
 class Prior:

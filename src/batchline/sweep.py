@@ -252,7 +252,7 @@ class Curve(Steps, Shown):
             "step_limit_s": self.step_limit,
             "optimum": self.optimum.to_dict(),
             "points": self.to_records(),
-        } | ({} if self.prediction is None else {"provenance": dataclasses.asdict(self.prediction.provenance)})
+        } | ({} if self.prediction is None else {"provenance": self.prediction.provenance.to_dict()})
 
 
 def records(steps_: Steps) -> list[dict[str, Any]]:
