@@ -43,6 +43,15 @@ def test_text_says_what_it_did():
         assert part in text
 
 
+def test_korean(tmp_path, monkeypatch):
+    monkeypatch.setenv("BATCHLINE_LANGUAGE", "ko")
+    text = run(*LOAD, "--ttft", "p95:2s", "--plot", tmp_path / "over.svg").stdout
+    for part in ("요청 60개", "첫 토큰", "막히는 곳이 없습니다", "ttft p95:2s: 지킴", "굿풋"):
+        assert part in text
+    assert "대기 중" in (tmp_path / "over.svg").read_text()
+    assert answer(*LOAD)["sentence"].startswith("Nothing saturates")  # JSON is for programs
+
+
 def test_csv_is_every_request():
     rows = list(csv.DictReader(io.StringIO(run(*LOAD, "--csv").stdout)))
     assert len(rows) == 60
@@ -137,6 +146,7 @@ def test_parquet(tmp_path):
         ([*LOAD, "--sweep", "speed=1"], "thing to sweep"),
         ([*LOAD, "--sweep", "replicas=1.5"], "above 0"),
         ([*LOAD, "--sweep", "rate="], "above 0"),
+        ([*LOAD, "--sweep", "rate=1,2", "--plot", "x.svg"], "--plot is of one simulation"),
         ([*LOAD, "--find", "replicas"], "for what"),
         ([*LOAD, "--shared-prefix", "20"], "like 20:1k"),
         ([*LOAD, "--columns", "arrival"], "no list"),

@@ -26,7 +26,6 @@ PENDING = {
     "measure",
     "plan",
     "price",
-    "simulate",
     "validate",
 }
 

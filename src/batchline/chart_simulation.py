@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from batchline.errors import InputError
+from batchline.strings import text
 from batchline.units import format_rate, format_time
 
 if TYPE_CHECKING:
@@ -24,26 +25,26 @@ __all__ = ["over_time", "times"]
 _WIDTH, _HEIGHT = 520, 190
 _CELLS = 300  # more would be less than a pixel each
 
-_PANELS: tuple[tuple[str, str, tuple[tuple[str, str, str], ...]], ...] = (
-    ("requests", "requests", (("running", "running", "compute"), ("waiting", "waiting", "weights"))),
-    ("kv_use", "share of the KV cache", (("kv_use", "in use", "kv"),)),
-    (
-        "tokens",
-        "tokens/s",
-        (("prompt_tokens_per_s", "prompt tokens", "prefill"), ("output_tokens_per_s", "output tokens", "step")),
-    ),
-    ("busy", "share of the time", (("busy", "engines busy", "communication"),)),
+_PANELS: tuple[tuple[str, tuple[tuple[str, str], ...]], ...] = (
+    ("requests", (("running", "compute"), ("waiting", "weights"))),
+    ("kv_use", (("kv_use", "kv"),)),
+    ("tokens", (("prompt_tokens_per_s", "prefill"), ("output_tokens_per_s", "step"))),
+    ("busy", (("busy", "communication"),)),
 )
-"""Panels: name, unit, and the lines in each: column of the series, label, colour."""
+"""Panels: name, and the lines in each: column of the series, colour."""
 
-_LINES: tuple[tuple[str, str, str], ...] = (
-    ("ttft", "first token", "compute"),
-    ("e2e", "last token", "step"),
-)
+_SHARES = {"kv_use", "busy", "times"}
+"""Panels whose axis is a share."""
+
+_LINES: tuple[tuple[str, str], ...] = (("ttft", "compute"), ("e2e", "step"))
 
 
 def over_time(
-    result: Result, *, log: Mapping[str, Sequence[float]] | None = None, theme: str = "light"
+    result: Result,
+    *,
+    log: Mapping[str, Sequence[float]] | None = None,
+    theme: str = "light",
+    language: str = "en",
 ) -> dict[str, Any]:
     """Draw requests, KV cache, tokens and busy engines over time.
 
@@ -53,8 +54,8 @@ def over_time(
         What `batchline.simulate.simulate` gave.
     log : mapping, optional
         What was logged in reality, drawn as dots: "time_s", and columns of `Result.series` by name.
-    theme : str
-        "light" or "dark".
+    theme, language : str
+        "light" or "dark"; "en" or "ko".
 
     Returns
     -------
@@ -74,19 +75,30 @@ def over_time(
     shown = [panel for panel in _PANELS if panel[0] != "kv_use" or result.kv_peak is not None or "kv_use" in seen]
     datasets: dict[str, list[dict[str, Any]]] = {}
     plots = []
-    for name, unit, lines in shown:
-        datasets[f"{name}_lines"] = _line_rows(result, lines)
+    for name, lines in shown:
+        datasets[f"{name}_lines"] = _line_rows(result, lines, language)
         datasets[f"{name}_dots"] = [
-            {"time_s": float(t), "value": float(v), "line": label}
-            for column, label, _ in lines
+            {"time_s": float(t), "value": float(v), "line": _label(column, language)}
+            for column, _ in lines
             if column in seen
             for t, v in zip(seen["time_s"], seen[column], strict=True)
         ]
-        plots.append(_panel(name, unit, lines, theme, dots=bool(datasets[f"{name}_dots"])))
-    dots = ["Lines: simulated. Dots: logged."] if seen else []
-    drawn = _apart(_vega.figure(plots, 2, [result.sentence(), *dots]))
-    title = f"{result.requests:,} requests in {format_time(result.duration_s)}: {_speed(result)}"
-    return _vega.finished(drawn, datasets=datasets, signals={"figure_title": title}, theme=theme, language="en")
+        plots.append(_panel(name, lines, theme, language, dots=bool(datasets[f"{name}_dots"])))
+    dots = [text("simulate.logged", language)] if seen else []
+    drawn = _apart(_vega.figure(plots, 2, [result.sentence(language), *dots]))
+    title = text(
+        "simulate.over_time_title",
+        language,
+        requests=f"{result.requests:,}",
+        duration=format_time(result.duration_s),
+        speed=format_rate(result.requests_per_s, "req/s"),
+        tokens=format_rate(result.output_tokens_per_s),
+    )
+    return _vega.finished(drawn, datasets=datasets, signals={"figure_title": title}, theme=theme, language=language)
+
+
+def _label(column: str, language: str) -> str:
+    return text(f"simulate.line_{column}", language)
 
 
 def _apart(figure: dict[str, Any]) -> dict[str, Any]:
@@ -95,16 +107,13 @@ def _apart(figure: dict[str, Any]) -> dict[str, Any]:
     return {**figure, "resolve": {"scale": own, "legend": own}}
 
 
-def _speed(result: Result) -> str:
-    return f"{format_rate(result.requests_per_s, 'req/s')}, {format_rate(result.output_tokens_per_s)}"
-
-
-def _line_rows(result: Result, lines: Sequence[tuple[str, str, str]]) -> list[dict[str, Any]]:
+def _line_rows(result: Result, lines: Sequence[tuple[str, str]], language: str) -> list[dict[str, Any]]:
     series = result.series
     time = series.time_s
     group = int(np.ceil(len(time) / _CELLS))
     rows = []
-    for column, label, _ in lines:
+    for column, _ in lines:
+        label = _label(column, language)
         for t, value in zip(_coarse(time, group), _coarse(getattr(series, column), group), strict=True):
             if np.isfinite(value):
                 rows.append({"time_s": float(t), "value": float(value), "line": label})
@@ -117,34 +126,39 @@ def _coarse(values: NDArray[np.float64], group: int) -> NDArray[np.float64]:
 
 
 def _panel(
-    name: str, unit: str, lines: Sequence[tuple[str, str, str]], theme: str, *, dots: bool, x_title: str = "seconds"
+    name: str, lines: Sequence[tuple[str, str]], theme: str, language: str, *, dots: bool, x_title: str = "seconds"
 ) -> dict[str, Any]:
     import altair as alt  # noqa: PLC0415
 
     from batchline.chart import _theme  # noqa: PLC0415
 
     palette = _theme.palette(theme)
-    x = alt.X("time_s:Q", axis=alt.Axis(title=x_title, grid=False, tickCount=6), scale=alt.Scale(nice=False))
+    x = alt.X(
+        "time_s:Q",
+        axis=alt.Axis(title=text(f"simulate.axis_{x_title}", language), grid=False, tickCount=6),
+        scale=alt.Scale(nice=False),
+    )
     y = alt.Y(
         "value:Q",
         axis=alt.Axis(
-            title=unit,
+            title=text(f"simulate.axis_{name}", language),
             titleAngle=0,
             titleAlign="left",
             titleAnchor="end",
             titleBaseline="bottom",
             titleX=-34,
             titleY=-7,
-            format="%" if unit.startswith("share") else ",~r",
+            format="%" if name in _SHARES else ",~r",
             tickCount=5,
         ),
         scale=alt.Scale(zero=True, nice=True),
     )
-    scale = alt.Scale(domain=[label for _, label, _ in lines], range=[palette[role] for _, _, role in lines])
+    domain = [_label(column, language) for column, _ in lines]
+    scale = alt.Scale(domain=domain, range=[palette[role] for _, role in lines])
     legend = alt.Legend(
         title=None,
         orient="none",
-        legendX=_WIDTH - 10 - 72 * len(lines),
+        legendX=_WIDTH - 90 * len(lines),
         legendY=-24,
         direction="horizontal",
         labelColor=palette["text"],
@@ -154,7 +168,7 @@ def _panel(
     colour = alt.Color("line:N", scale=scale, legend=legend if len(lines) > 1 else None)
     tips = [
         alt.Tooltip("line:N"),
-        alt.Tooltip("time_s:Q", title="second", format=",.1f"),
+        alt.Tooltip("time_s:Q", title=text("simulate.axis_seconds", language), format=",.1f"),
         alt.Tooltip("value:Q", format=",.4~r"),
     ]
     line = alt.Chart(alt.NamedData(name=f"{name}_lines")).mark_line(strokeWidth=2, clip=True)
@@ -166,7 +180,13 @@ def _panel(
     return {key: value for key, value in found.items() if key not in ("$schema", "config", "datasets")}
 
 
-def times(result: Result, *, log: Mapping[str, Sequence[float]] | None = None, theme: str = "light") -> dict[str, Any]:
+def times(
+    result: Result,
+    *,
+    log: Mapping[str, Sequence[float]] | None = None,
+    theme: str = "light",
+    language: str = "en",
+) -> dict[str, Any]:
     """Draw how many requests were through with the queue, the first and the last token after which time.
 
     Parameters
@@ -175,8 +195,8 @@ def times(result: Result, *, log: Mapping[str, Sequence[float]] | None = None, t
         What `batchline.simulate.simulate` gave.
     log : mapping, optional
         Logged times by metric ("ttft", "e2e"), drawn as dots [s].
-    theme : str
-        "light" or "dark".
+    theme, language : str
+        "light" or "dark"; "en" or "ko".
 
     Returns
     -------
@@ -187,27 +207,34 @@ def times(result: Result, *, log: Mapping[str, Sequence[float]] | None = None, t
 
     shares = np.concatenate([np.linspace(0.1, 99.0, 200), np.linspace(99.1, 100.0, 10)])
     rows = [
-        {"time_s": max(result.percentile(metric, float(share)), 0.0), "value": float(share) / 100, "line": label}
-        for metric, label, _ in _LINES
+        {
+            "time_s": max(result.percentile(metric, float(share)), 0.0),
+            "value": float(share) / 100,
+            "line": _label(metric, language),
+        }
+        for metric, _ in _LINES
         for share in shares
     ]
     dots = [
-        {"time_s": float(value), "value": float(place), "line": label}
-        for metric, label, _ in _LINES
+        {"time_s": float(value), "value": float(place), "line": _label(metric, language)}
+        for metric, _ in _LINES
         if log and metric in log
         for value, place in _places(log[metric])
     ]
-    panel = _panel("times", "share of the requests", _LINES, theme, dots=bool(dots), x_title="seconds after sending")
-    ttft, e2e = result.times["ttft"], result.times["e2e"]
-    title = f"First token {format_time(ttft.p50)} at the median, {format_time(ttft.p99)} at p99"
-    subtitle = [f"Last token {format_time(e2e.p50)} and {format_time(e2e.p99)}."]
-    drawn = _apart(_vega.figure([panel], 1, [*subtitle, *(["Lines: simulated. Dots: logged."] if dots else [])]))
+    panel = _panel("times", _LINES, theme, language, dots=bool(dots), x_title="after")
+    ttft, e2e = (
+        {"p50": format_time(result.times[metric].p50), "p99": format_time(result.times[metric].p99)}
+        for metric in ("ttft", "e2e")
+    )
+    title = text("simulate.times_title", language, **ttft)
+    below = [text("simulate.times_below", language, **e2e), *([text("simulate.logged", language)] if dots else [])]
+    drawn = _apart(_vega.figure([panel], 1, below))
     return _vega.finished(
         drawn,
         datasets={"times_lines": rows, "times_dots": dots},
         signals={"figure_title": title},
         theme=theme,
-        language="en",
+        language=language,
     )
 
 

@@ -67,11 +67,11 @@ def simulation_blocks(result: Result, language: str, theme: str) -> list[Block]:
         for name, one in ((name, result.times[name]) for name in _METRICS)
     )
     pictures = {
-        "over_time": chart_simulation.over_time(result, theme=theme),
-        "times": chart_simulation.times(result, theme=theme),
+        "over_time": chart_simulation.over_time(result, theme=theme, language=language),
+        "times": chart_simulation.times(result, theme=theme, language=language),
     }
     return [
-        Text(result.sentence(), strong=True),
+        Text(result.sentence(language), strong=True),
         Table(("", "", ""), tiles, left=frozenset({0, 2})),
         Table(columns, rows),
         *(Figure(name.replace("_", "-"), svg(spec), say(name)) for name, spec in pictures.items()),

@@ -4,6 +4,9 @@
     scheduler  Vllm, Sglang, Static, Train: knobs of the schedulers
     replay     simulate(pool, traffic): the event loop, fed chunk by chunk
     result     times, rates, what was full, in one sentence and in detail
+    load, question   what is asked, in the words of the command line and the page
+    sweep, search, refine   many simulations: side by side, to find the best, for the candidates of a plan
+    fit        coefficients of the clock from a logged run
 
 The loop itself is `_loop`: plain Python that numba compiles when the extra `fast` is installed. See docs/simulate.md.
 """

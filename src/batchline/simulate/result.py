@@ -14,6 +14,7 @@ import numpy as np
 from batchline import cost
 from batchline.errors import InputError, UnknownNameError
 from batchline.notebook import Shown
+from batchline.strings import text
 from batchline.units import format_rate
 
 if TYPE_CHECKING:
@@ -339,31 +340,35 @@ class Result(Shown):
         spent = self.busy * self.prompt_busy * self.duration_s * self.engines
         return self.requests * self.engines / spent if spent > 0 else math.inf
 
-    def sentence(self) -> str:
+    def sentence(self, language: str = "en") -> str:
         """Say in one sentence what bounds this deployment under this traffic.
+
+        Parameters
+        ----------
+        language : str
+            "en" or "ko".
 
         Returns
         -------
         str
             Such as "The KV cache saturates: ...".
         """
-        kv = "" if self.kv_peak is None else f", the KV cache never above {self.kv_peak:.0%}"
-        prompts = (
-            f"prompts take {self.prompt_busy:.0%} of the busy time and would fill it at "
-            f"{format_rate(self.prefill_limit, 'req/s')}"
+        limit = format_rate(self.prefill_limit, "req/s")
+        kv = ""
+        if self.kv_peak is not None:
+            full = round(self.kv_peak, 2) == 1.0
+            key = "simulate.kv_full" if full else "simulate.kv_never_above"
+            kv = text(key, language, peak=f"{self.kv_peak:.0%}")
+        return text(
+            f"simulate.sentence_{self.saturated_by or 'none'}",
+            language,
+            share=f"{max(self.waits.values()):.0%}",
+            preemptions=f"{self.preemptions:,}",
+            busy=f"{self.busy:.0%}",
+            limit=limit,
+            kv=kv,
+            prompts=text("simulate.prompts", language, share=f"{self.prompt_busy:.0%}", limit=limit),
         )
-        share = max(self.waits.values())
-        if self.saturated_by == "kv":
-            again = f", {self.preemptions:,} preemptions" if self.preemptions else ""
-            return f"The KV cache saturates: requests waited for blocks {share:.0%} of the time{again}; {prompts}."
-        if self.saturated_by == "max_num_seqs":
-            return f"max_num_seqs saturates: requests waited for a seat {share:.0%} of the time{kv}; {prompts}."
-        if self.saturated_by == "prefill":
-            return (
-                f"Prefill saturates at {format_rate(self.prefill_limit, 'req/s')}: requests waited for room in the "
-                f"token budget {share:.0%} of the time{kv}."
-            )
-        return f"Nothing saturates: engines are busy {self.busy:.0%} of the time{kv}; {prompts}."
 
     def to_dict(self) -> dict[str, Any]:
         """Everything but the single requests, with the names that the command line prints as JSON.

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import tempfile
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import Field
 
 from batchline.web.planning import Load, Promised  # noqa: TC001  (pydantic reads them)
 from batchline.web.question import Brought, DeploymentQuestion, Duration, Length, deployment_of, priors_of
 
+if TYPE_CHECKING:
+    from batchline.simulate.question import Question
+
 __all__ = ["SimulateQuestion", "simulated"]
 
+_PROMISES = ("ttft", "tpot", "itl", "e2e")
 _MOST = 20_000
 _LONGEST_TRACE = 6 * 2**20
 
@@ -54,29 +58,36 @@ class SimulateQuestion(DeploymentQuestion, Brought):
     e2e: Promised | None = Field(default=None, description="Promise on the whole request.")
 
 
-def _options(asked: SimulateQuestion, trace: str | None) -> dict[str, Any]:
-    """Options as the command line has them once they are read."""
-    given = asked.model_dump(exclude={*DeploymentQuestion.model_fields, *Brought.model_fields, "requests", "trace"})
-    return given | {
-        "trace": trace,
-        "columns": None,
-        "time_unit": None,
-        "repair": True,
-        "think_s": asked.think_s or 0.0,
-        "isl": None if asked.isl is None else int(asked.isl),
-        "osl": None if asked.osl is None else int(asked.osl),
-        "lengths": None,
-        "scale_lengths": 1.0,
-        "count": asked.requests or (_MOST if trace else None),
-        "duration_s": None,
-        "scheduler": "engine",
-        "kv_blocks": None,
-        "block_size": None,
-        "period_s": 0.02,
-        "timeout_s": 1.0,
-        "prefill_replicas": None,
-        "transfer": 50e9,
-    }
+def _question(asked: SimulateQuestion, trace: Path | None) -> Question:
+    """Make the question of `batchline simulate`."""
+    from batchline.goodput import Promise  # noqa: PLC0415
+    from batchline.simulate.load import Load as Requests  # noqa: PLC0415
+    from batchline.simulate.question import Question  # noqa: PLC0415
+
+    return Question(
+        deployment=deployment_of(asked),
+        load=Requests(
+            trace=trace,
+            repair=True,
+            rate=asked.rate,
+            arrivals=asked.arrivals,
+            users=asked.users,
+            think_s=asked.think_s or 0.0,
+            isl=None if asked.isl is None else int(asked.isl),
+            osl=None if asked.osl is None else int(asked.osl),
+            spread=asked.spread,
+            shared_prefix=asked.shared_prefix,
+            count=asked.requests or (_MOST if trace else None),
+            seed=asked.seed,
+        ),
+        promises={name: Promise.parse(text) for name in _PROMISES if (text := getattr(asked, name))},
+        priors=priors_of(asked),
+        max_num_seqs=asked.max_num_seqs,
+        max_num_batched_tokens=asked.max_num_batched_tokens,
+        prefix_caching=asked.prefix_caching,
+        replicas=asked.replicas,
+        router=asked.router,
+    )
 
 
 def simulated(asked: SimulateQuestion, language: str, theme: str) -> dict[str, Any]:
@@ -94,38 +105,25 @@ def simulated(asked: SimulateQuestion, language: str, theme: str) -> dict[str, A
     dict
         `simulation` with the keys of the command line, `answer`, `charts` (over time, and how long requests took).
     """
-    priors_of(asked)  # names the field if the profile cannot be read
     with tempfile.TemporaryDirectory(prefix="batchline-") as folder:
-        kind = "jsonl" if asked.trace is not None and asked.trace.lstrip().startswith("{") else "csv"
-        trace = _file(Path(folder) / f"trace.{kind}", asked.trace)
-        profile = _file(Path(folder) / "profile.toml", asked.profile)
-        return _told(asked, _options(asked, trace) | {"profile": profile}, language, theme)
+        trace = None
+        if asked.trace is not None:
+            trace = Path(folder) / ("trace.jsonl" if asked.trace.lstrip().startswith("{") else "trace.csv")
+            trace.write_text(asked.trace, encoding="utf-8")
+        return _told(_question(asked, trace), language, theme)
 
 
-def _file(place: Path, content: str | None) -> str | None:
-    """Write what was brought along where the command line's readers look for it."""
-    if content is None:
-        return None
-    place.write_text(content, encoding="utf-8")
-    return str(place)
+def _told(asked: Question, language: str, theme: str) -> dict[str, Any]:
+    from batchline import chart_simulation, report  # noqa: PLC0415
 
-
-def _told(asked: SimulateQuestion, options: dict[str, Any], language: str, theme: str) -> dict[str, Any]:
-    from batchline import chart_simulation, report, simulate  # noqa: PLC0415
-    from batchline.cli.simulate import _head, _mean_context, _promises, _Run, _traffic  # noqa: PLC0415
-
-    deployment = deployment_of(asked)
-    traffic = _traffic(options)
-    run = _Run(deployment, traffic, _mean_context(traffic), _promises(options), options)
-    pool = run.pool()
     # Compiling would take longer than so few requests do, and the first who asks would wait for it.
-    result = simulate.simulate(pool, run.served(pool), promises=run.promises, compiled=False, **run.arguments())
+    result = asked.answer(compiled=False)
     warnings = [f"{count:,} {what}." for what, count in result.repairs.items()]
     return {
-        "simulation": {**_head(run), **result.to_dict()},
+        "simulation": {**asked.to_dict(), **result.to_dict()},
         "answer": {
-            "title": f"{deployment.title}, {traffic.name}",
-            "headline": result.sentence(),
+            "title": f"{asked.deployment.titled(language)}, {asked.traffic.name}",
+            "headline": result.sentence(language),
             "tiles": report.simulation_tiles(result, language),
             "promises": [
                 {"name": name, "promise": str(result.promises[name]), "kept": kept}
@@ -134,7 +132,7 @@ def _told(asked: SimulateQuestion, options: dict[str, Any], language: str, theme
             "warnings": warnings,
         },
         "charts": {
-            "over_time": chart_simulation.over_time(result, theme=theme),
-            "times": chart_simulation.times(result, theme=theme),
+            "over_time": chart_simulation.over_time(result, theme=theme, language=language),
+            "times": chart_simulation.times(result, theme=theme, language=language),
         },
     }
