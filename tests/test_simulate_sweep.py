@@ -1,13 +1,16 @@
 """Sweeps on one core, on processes and on a Dask cluster; searches; pools from deployments; pictures."""
 
+import json
 import os
 import pickle
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
+from click.testing import CliRunner
 
 from batchline import chart, chart_simulation, simulate, workload
+from batchline.cli.simulate import command
 from batchline.deployment import Deployment
 from batchline.errors import ConfigError, DoesNotFitError, InputError
 from batchline.goodput import Promise
@@ -45,18 +48,6 @@ def test_four_processes_give_the_same():
     assert seen == [(1, 4), (2, 4), (3, 4), (4, 4)]
 
 
-@pytest.mark.slow
-@pytest.mark.filterwarnings("ignore")
-def test_dask_cluster_gives_the_same():
-    """A scheduler and two workers on this machine."""
-    distributed = pytest.importorskip("distributed")
-    with (
-        distributed.LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None) as local,
-        cluster(local.scheduler_address) as source,
-    ):
-        assert answers(sweep(cases(), source)) == ALONE
-
-
 class _DiesOnce(Case):
     """A case whose first worker dies."""
 
@@ -74,6 +65,43 @@ def test_what_a_lost_worker_did_is_done_again(tmp_path):
     dying = _DiesOnce(pool=first.pool, traffic=first.traffic, options={"flag": tmp_path / "died"})
     with processes(2) as source:
         assert answers(sweep([dying, *rest], source)) == ALONE
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")
+def test_a_dask_cluster_gives_the_same(tmp_path):
+    """A scheduler and two workers on this machine; then one of them dies, and the command asks them."""
+    distributed = pytest.importorskip("distributed")
+    first, *rest = cases()
+    dying = _DiesOnce(pool=first.pool, traffic=first.traffic, options={"flag": tmp_path / "died"})
+    asked = [
+        "llama-3.1-8b",
+        "--on",
+        "h100",
+        "--rate",
+        "4/s",
+        "--isl",
+        "1k",
+        "--osl",
+        "50",
+        "--requests",
+        "40",
+        "--json",
+    ]
+    asked += ["--sweep", "rate=2,8"]
+    with (
+        distributed.LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None) as local,
+        cluster(local.scheduler_address) as source,
+    ):
+        assert answers(sweep(cases(), source)) == ALONE
+        assert answers(sweep([dying, *rest], source)) == ALONE
+        assert (tmp_path / "died").exists()
+        said = [
+            CliRunner().invoke(command, [*asked, *where]).stdout
+            for where in ([], ["--cluster", local.scheduler_address])
+        ]
+    assert len(json.loads(said[0])["sweep"]) == 2
+    assert said[0] == said[1]
 
 
 class _Dies(Case):
