@@ -32,8 +32,8 @@ ASKED = {
 }
 STEPS = "batch,context,t_step_s\n1,2304,0.0077\n8,2304,0.0085\n16,2304,0.0095\n32,2304,0.0114\n64,2304,0.0152\n"
 SERVED = (
-    "model,accelerator,count,tp,engine,weights,kv,isl,osl,concurrency,tpot_s,ttft_s\n"
-    "llama-3.1-8b,h100,1,1,vllm,bf16,bf16,1024,256,16,0.0101,0.12\n"
+    "model,hw,engine,isl,osl,batch_or_concurrency,precision_w,decode_step_ms,ttft_ms\n"
+    "llama-3.1-8b,h100,vllm,1024,256,16,bf16,10.1,120\n"
 )
 
 

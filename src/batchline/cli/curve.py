@@ -141,12 +141,8 @@ def _split(curve: Curve, where: int) -> str:
     shares = sorted(
         ((float(part[where]) / float(curve.t_step[where]), name) for name, part in terms.items()), reverse=True
     )
-    named = [(say(f"curve.part_{name}"), f"{share:.0%}") for share, name in shares if share >= 0.005]
-    first, share = named[0]
-    rest = ", ".join(f"{name} {percent}" for name, percent in named[1:])
-    return say(
-        "curve.split" if rest else "curve.split_one", first=f"{first[0].upper()}{first[1:]}", share=share, rest=rest
-    )
+    parts = [f"{say(f'curve.part_{name}')} {share:.0%}" for share, name in shares if share >= 0.005]
+    return say("curve.split", parts=", ".join(parts))
 
 
 def _served_line(served: dict[str, Any]) -> str:
