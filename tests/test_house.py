@@ -20,9 +20,20 @@ FLOORS = [
     ["engine", "deployment"],
     ["step", "prior"],
     ["serving", "cost", "readings"],
-    ["choice", "sweep", "goodput", "simulate", "measure", "calibrate", "served_names", "served_point", "validate"],
+    [
+        "choice",
+        "sweep",
+        "goodput",
+        "simulate",
+        "measure",
+        "calibrate",
+        "served_names",
+        "served_point",
+        "validate",
+        "published",
+    ],
     ["space", "fleet", "planner", "sensitivity", "worth", "market", "price_sheet", "launch"],
-    ["chart", "chart_plan", "chart_simulation", "report"],
+    ["chart", "chart_plan", "chart_simulation", "chart_validation", "report"],
     ["cli", "web", "__main__"],
 ]
 PLACE = {name: (floor, place) for floor, row in enumerate(FLOORS) for place, name in enumerate(row)}

@@ -26,7 +26,6 @@ PENDING = {
     "measure",
     "plan",
     "price",
-    "validate",
 }
 
 

@@ -135,7 +135,7 @@ def main() -> None:
     write(fitted, kept, intervals)
     print(f"{PRIORS.name}: {len(kept):,} points of {len(rows):,}")
     if held_out:
-        report.write(rows, usable, refused, fitted, held)
+        report.write(rows, usable, refused, fitted, held, DATE)
 
 
 if __name__ == "__main__":

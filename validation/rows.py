@@ -75,7 +75,7 @@ def load(files: Iterable[str] = SERVED) -> tuple[Rows, dict[str, int]]:
     for name in files:
         for found in read(SHARED / name):
             if not isinstance(found, Point):
-                refused[found[1][:60]] += 1
+                refused[found[1]] += 1
                 continue
             if found.qc != "ok" or not found.tpot_s or not found.ttft_s:
                 refused["marked doubtful in the table" if found.qc != "ok" else "no TPOT or TTFT"] += 1
@@ -86,7 +86,7 @@ def load(files: Iterable[str] = SERVED) -> tuple[Rows, dict[str, int]]:
             try:
                 _ = found.ideal, found.capacity
             except BatchlineError as error:
-                refused[str(error)[:60]] += 1
+                refused[str(error)] += 1
                 continue
             key = (found.case.deployment, found.version, found.date if not found.version else "", found.isl, found.osl)
             repeats[(*key, found.concurrency, found.client)].append(found)

@@ -177,15 +177,7 @@ class Point:
     def case(self) -> prior.Case:
         """Names by which the priors know it."""
         case = readings.case_of(self.deployment)
-        layout = case.layout if self.pools is None else f"{case.layout} decode pool"
-        return replace(
-            case,
-            layout=layout,
-            engine=self.engine,
-            engine_version=self.version,
-            client=self.client,
-            date=self.date,
-        )
+        return replace(case, engine=self.engine, engine_version=self.version, client=self.client, date=self.date)
 
     @functools.cached_property
     def capacity(self) -> float:

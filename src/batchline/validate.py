@@ -7,6 +7,7 @@ errors and the coverage. The same functions serve `batchline validate`, the fit 
 from __future__ import annotations
 
 import dataclasses
+import re
 from collections import Counter, defaultdict
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -18,11 +19,11 @@ from batchline.errors import BatchlineError
 from batchline.served_point import STATIC, Point
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from numpy.typing import NDArray
 
-__all__ = ["Outcome", "predict", "summary"]
+__all__ = ["Outcome", "beside", "kinds_of_reasons", "predict", "summary"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -185,8 +186,11 @@ def _served(points: Sequence[Point], state: serving.Steady, priors: prior.Prior)
     outcomes = []
     for i, point in enumerate(points):
         tpot, ttft = float(tpots[i]), np.nan if point.memory_alone else float(ttfts[i])
+        case = point.case
+        if point.pools:  # no such run is in the fit: as new as another engine
+            case = dataclasses.replace(case, engine=f"{case.engine}, disaggregated")
         (tpot_low, tpot_high), (ttft_low, ttft_high) = (
-            priors.interval(point.case, of, readings.CONFIDENCE) for of in ("tpot", "ttft")
+            priors.interval(case, of, readings.CONFIDENCE) for of in ("tpot", "ttft")
         )
         outcomes.append(
             Outcome(
@@ -199,13 +203,14 @@ def _served(points: Sequence[Point], state: serving.Steady, priors: prior.Prior)
                 ttft_low_s=ttft * ttft_low,
                 ttft_high_s=ttft * ttft_high,
                 bound_s=float(floor[i]),
-                novelty=priors.novelty(point.case),
+                novelty=priors.novelty(case),
             )
         )
     return outcomes
 
 
 def _errors(outcomes: Sequence[Outcome], of: str) -> dict[str, float] | None:
+    """Errors and coverage of the predictions of TPOT or TTFT; None without a measured row."""
     pairs = []
     for outcome in outcomes:
         measured = getattr(outcome.point, f"{of}_s") if outcome.point else None
@@ -214,14 +219,80 @@ def _errors(outcomes: Sequence[Outcome], of: str) -> dict[str, float] | None:
             pairs.append((getattr(outcome, f"{of}_s") / measured - 1.0, held))
     if not pairs:
         return None
-    miss = np.array([pair[0] for pair in pairs])
+    return _told([pair[0] for pair in pairs]) | {"coverage": float(np.mean([pair[1] for pair in pairs]))}
+
+
+def _told(misses: Sequence[float]) -> dict[str, float]:
+    miss = np.array(misses)
     return {
-        "n": len(pairs),
+        "n": len(miss),
         "mape": float(np.abs(miss).mean()),
         "median": float(np.median(np.abs(miss))),
         "p90": float(np.quantile(np.abs(miss), 0.9)),
         "bias": float(np.median(miss)),
-        "coverage": float(np.mean([pair[1] for pair in pairs])),
+    }
+
+
+def kinds_of_reasons(refused: Mapping[str, int]) -> dict[str, int]:
+    """Merge reasons that differ in their numbers alone.
+
+    Parameters
+    ----------
+    refused : mapping
+        Rows by reason.
+
+    Returns
+    -------
+    dict
+        Rows by the first sentence of the reason, numbers as "N", the most frequent first.
+
+    Examples
+    --------
+    >>> kinds_of_reasons({"tp 12 does not divide 128. It can be 1, 2, 4.": 1, "tp 20 does not divide 128. Or 8.": 2})
+    {'tp N does not divide N': 3}
+    """
+    found: Counter[str] = Counter()
+    for reason, count in refused.items():
+        first = re.split(r"[.:] ", reason)[0].rstrip(".")
+        found[re.sub(r"(?<![\w.-])\d[\d,.]*(?![\w-])", "N", first)] += count
+    return dict(found.most_common())
+
+
+def beside(
+    outcomes: Sequence[Outcome], others: Mapping[str, Mapping[str, tuple[float, float]]] | None = None
+) -> list[dict[str, Any]]:
+    """Errors of the article's floor, and of other predictors, each beside ours on the same rows.
+
+    Parameters
+    ----------
+    outcomes : sequence of Outcome
+        As `predict` gives them.
+    others : mapping, optional
+        For each predictor its TPOT and TTFT [s] by the key of a row, see `served_point.Point.key`.
+
+    Returns
+    -------
+    list of dict
+        `who`, `rows`, `tpot` and `ttft` (mape, median, p90 and bias, a share each; None where it says nothing).
+    """
+    known = [(one.point, one) for one in outcomes if one.point and not one.refused]
+    said = [("Batchline", [(point, one.tpot_s, one.ttft_s) for point, one in known])]
+    said.append(("the article's bound", [(point, one.bound_s, np.nan) for point, one in known]))
+    for who, theirs in (others or {}).items():
+        shared = [(point, one) for point, one in known if point.key in theirs]
+        said.append((who, [(point, *theirs[point.key]) for point, _ in shared]))
+        said.append((f"Batchline, where {who} is", [(point, one.tpot_s, one.ttft_s) for point, one in shared]))
+    return [_line(who, rows) for who, rows in said if rows]
+
+
+def _line(who: str, rows: Sequence[tuple[Point, float, float]]) -> dict[str, Any]:
+    tpot = [tpot / point.tpot_s - 1.0 for point, tpot, _ in rows if point.tpot_s]
+    ttft = [ttft / point.ttft_s - 1.0 for point, _, ttft in rows if point.ttft_s and not np.isnan(ttft)]
+    return {
+        "who": who,
+        "rows": len(rows),
+        "tpot": _told(tpot) if tpot else None,
+        "ttft": _told(ttft) if ttft else None,
     }
 
 

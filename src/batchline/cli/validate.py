@@ -2,68 +2,194 @@
 
 from __future__ import annotations
 
-from collections import Counter
+import csv
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from batchline.cli import _options, _output
+from batchline.cli._language import current, say
+from batchline.errors import InputError
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
     from batchline.validate import Outcome
+
+_RIVAL = "aiconfigurator_predictions.csv"
+_SHOWN = 8  # groups of a kind, and reasons
 
 
 @click.command("validate")
-@click.argument("files", nargs=-1, required=True, type=click.Path(exists=True, dir_okay=False))
+@click.argument("files", nargs=-1, type=click.Path(exists=True))
 @_options.profile_option
+@click.option(
+    "--plot",
+    "plots",
+    multiple=True,
+    type=click.Path(dir_okay=False, writable=True),
+    help="Draw predicted against measured into a .png, .svg, .html or .json file.",
+)
+@click.option("--theme", type=click.Choice(["light", "dark"]), default="light", show_default=True, help="Of the plots.")
+@click.option("--report", type=click.Path(dir_okay=False, writable=True), help="Write the tables as Markdown.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON: every row, and a summary.")
 @click.option("--csv", "as_csv", is_flag=True, help="Print every row as comma-separated values.")
-def command(files: tuple[str, ...], profile: str | None, as_json: bool, as_csv: bool) -> None:
+def command(files: tuple[str, ...], profile: str | None, as_json: bool, as_csv: bool, **drawn: Any) -> None:
     """Predict every row of a table of measurements and say how far off the predictions are.
 
-    The columns are those of docs/validation.md, where the published errors stand.
+    FILES are CSV tables or folders of them; docs/validation.md lists the columns. Without a file the published errors
+    are shown.
 
     \b
-    batchline validate served.csv
+    batchline validate
+    batchline validate served.csv --plot served.html
     batchline validate served.csv --json
     """
+    if not files:
+        _published(drawn, as_json=as_json)
+        return
     from batchline import served_point, validate
 
+    tables = list(_tables(files))
     priors = _options.priors_of(profile)
     outcomes: list[Outcome] = []
-    for file in files:
-        outcomes += validate.predict(served_point.read(file), priors)
-    summary = validate.summary(outcomes)
+    for table in tables:
+        outcomes += validate.predict(served_point.read(table), priors)
+    summary = validate.summary(outcomes) | {"beside": validate.beside(outcomes, _rivals(tables))}
     if as_json:
         _output.print_json({"rows": [outcome.to_dict() for outcome in outcomes], "summary": summary})
     elif as_csv:
         _output.print_csv([row for outcome in outcomes if "refused" not in (row := outcome.to_dict())])
     else:
         _print(summary)
+    if drawn["report"]:
+        from batchline import published
+
+        _write(drawn["report"], published.own_page(", ".join(table.name for table in tables), summary))
+    if drawn["plots"]:
+        from batchline import chart, chart_validation
+
+        spec = chart_validation.against_measured(outcomes, theme=drawn["theme"], language=current())
+        for path in drawn["plots"]:
+            chart.save(spec, path)
+            click.echo(say("validate.drawn", path=path), err=True)
+
+
+def _tables(files: Iterable[str]) -> Iterable[Path]:
+    for name in files:
+        path = Path(name)
+        found = sorted(path.glob("*.csv")) if path.is_dir() else [path]
+        if not found:
+            raise InputError(f"{path} holds no CSV file.", "", "Give a file, or a folder of tables.")
+        yield from (one for one in found if one.name != _RIVAL)
+
+
+def _rivals(tables: Iterable[Path]) -> dict[str, dict[str, tuple[float, float]]]:
+    """What aiconfigurator predicts for rows, where its table lies beside ours."""
+    theirs: dict[str, tuple[float, float]] = {}
+    for folder in {table.parent for table in tables}:
+        if (folder / _RIVAL).is_file():
+            with (folder / _RIVAL).open(encoding="utf-8", newline="") as file:
+                for row in csv.DictReader(file):
+                    if row["tpot_ms"] and row["ttft_ms"]:
+                        theirs[row["id"]] = float(row["tpot_ms"]) / 1e3, float(row["ttft_ms"]) / 1e3
+    return {"aiconfigurator": theirs} if theirs else {}
+
+
+def _write(path: str, text: str) -> None:
+    try:
+        Path(path).write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise InputError(f"{path!r} cannot be written: {error.strerror}.") from error
+    click.echo(say("validate.written", path=path), err=True)
+
+
+def _published(drawn: Mapping[str, Any], *, as_json: bool) -> None:
+    from batchline import published
+
+    if drawn["plots"]:
+        raise InputError("There are no rows to draw.", "", "Give a CSV file.")
+    data = published.load()
+    if drawn["report"]:
+        _write(drawn["report"], published.page(data))
+    if as_json:
+        _output.print_json(data)
+        return
+    console = _output.console()
+    count = f"{data['rows']:,}"
+    console.print(f"\n{say('validate.published', date=data['date'], rows=count)}", style="bold")
+    console.print(f"{say('validate.errors')}\n")
+    columns = [(say("validate.left_out"), "left"), ("TPOT", "right"), ("TTFT", "right")]
+    lines = [
+        (say(f"validate.split_{line['left_out']}"), *(published.three(line[of]) for of in ("tpot", "ttft")))
+        for line in data["splits"]
+    ]
+    console.print(_output.table(columns, lines))
+    rivals = data["beside"]
+    console.print()
+    rows = [(line["who"], published.three(line["tpot"]), published.three(line["ttft"])) for line in rivals["lines"]]
+    columns = [(f"{say('validate.beside')} ({rivals['rows']:,})", "left"), ("TPOT", "right"), ("TTFT", "right")]
+    console.print(_output.table(columns, rows))
+    console.print()
+    held = [
+        (say(f"validate.split_{line['new']}"), f"{line['tpot']['held'][1]:.0%}", f"{line['ttft']['held'][1]:.0%}")
+        for line in data["coverage"]
+    ]
+    columns = [
+        (f"{say('validate.kind_novelty')}: {say('validate.held')}", "left"),
+        ("TPOT", "right"),
+        ("TTFT", "right"),
+    ]
+    console.print(_output.table(columns, held))
+    console.print(f"\n{say('validate.hint')}")
 
 
 def _cells(found: dict[str, float] | None) -> tuple[str, ...]:
+    from batchline.published import three
+
     if found is None:
-        return ("-",) * 5
-    shown = tuple(f"{found[key]:.1%}" for key in ("mape", "median", "p90"))
-    return (*shown, f"{found['bias']:+.1%}", f"{found['coverage']:.0%}")
+        return ("-", "-", "-")
+    return three(found), f"{found['bias']:+.1%}", f"{found['coverage']:.0%}" if "coverage" in found else ""
 
 
 def _print(summary: dict[str, Any]) -> None:
+    from batchline import published, validate
+
     console = _output.console()
-    console.print(f"\n{summary['predicted']:,} of {summary['n']:,} rows predicted\n", style="bold")
-    columns = [("", "left"), ("rows", "right"), ("", "left"), ("mean", "right"), ("median", "right"), ("p90", "right")]
-    columns += [("bias", "right"), ("in 90% interval", "right")]
-    count_all = f"{summary['predicted']:,}"
-    cells = [("all", count_all, of.upper(), *_cells(summary[of])) for of in ("tpot", "ttft")]
+    numbers = {"predicted": f"{summary['predicted']:,}", "rows": f"{summary['n']:,}"}
+    console.print(f"\n{say('validate.predicted', **numbers)}", style="bold")
+    console.print(f"{say('validate.errors')}\n")
+    headings = [("TPOT", "right"), (say("validate.bias"), "right"), (say("validate.held"), "right")]
+    columns = [("", "left"), (say("validate.rows"), "right"), *headings, ("TTFT", "right"), *headings[1:]]
+    cells = [(say("validate.all_rows"), numbers["predicted"], *_cells(summary["tpot"]), *_cells(summary["ttft"]))]
+    for line in published.load()["splits"]:
+        name = say("validate.published_split", split=say(f"validate.split_{line['left_out']}"))
+        count = f"{published.load()['rows']:,}"
+        cells.append(
+            (name, count, published.three(line["tpot_all"]), "", "", published.three(line["ttft_all"]), "", "")
+        )
+    styles = ["bold", *["dim"] * (len(cells) - 1)]
     for kind, groups in summary["by"].items():
+        cells.append(("", *[""] * 7))
+        cells.append((say("validate.by", kind=say(f"validate.kind_{kind}")), *[""] * 7))
+        styles += ["", "bold"]
         worst = sorted(groups.items(), key=lambda item: -((item[1]["tpot"] or {}).get("mape", 0.0)))
-        for name, found in worst:
-            count = int((found["tpot"] or found["ttft"] or {"n": 0})["n"])
-            cells.append((f"{kind} {name}", f"{count:,}", "TPOT", *_cells(found["tpot"])))
-    console.print(_output.table(columns, cells))
-    refused = Counter(summary["refused"])
-    if refused:
-        console.print(f"\n{sum(refused.values()):,} refused:")
-        for reason, count in refused.most_common(8):
-            console.print(f"  {count:,}  {reason}", markup=False)
+        for name, found in worst[:_SHOWN]:
+            known = int((found["tpot"] or found["ttft"] or {"n": 0})["n"])
+            shown = say(f"validate.split_{name}") if kind == "novelty" else name
+            cells.append((f"  {shown}", f"{known:,}", *_cells(found["tpot"]), *_cells(found["ttft"])))
+            styles.append("")
+    cells += [("", *[""] * 7), (say("validate.beside"), *[""] * 7)]
+    styles += ["", "bold"]
+    for line in summary["beside"]:
+        cells.append((f"  {line['who']}", f"{line['rows']:,}", *_cells(line["tpot"]), *_cells(line["ttft"])))
+        styles.append("")
+    console.print(_output.table(columns, cells, styles))
+    reasons = list(validate.kinds_of_reasons(summary["refused"]).items())
+    if reasons:
+        console.print(f"\n{say('validate.refused', count=f'{sum(count for _, count in reasons):,}')}")
+        for reason, times in reasons[:_SHOWN]:
+            console.print(f"  {times:,}  {reason}", markup=False)
+        if rest := sum(times for _, times in reasons[_SHOWN:]):
+            console.print(f"  {say('validate.more', count=f'{rest:,}')}")

@@ -1,0 +1,294 @@
+"""Published errors: how far predictions miss on points that the fit had not seen, and the page that says so.
+
+`data/validation.json` is written by `python -m validation.fit --held-out`. docs/validation.md, `batchline validate` and
+`batchline validate --report` all come from here.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+from importlib import resources
+from typing import TYPE_CHECKING, Any
+
+from batchline import validate
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+__all__ = ["COLUMNS", "load", "own_page", "page"]
+
+COLUMNS = (
+    "model, hw, engine, isl, osl, batch_or_concurrency",
+    "n_gpus, tp, pp, ep, dp, dp_attention, precision_w, precision_kv, engine_version, date, decode_step_ms, ttft_ms, "
+    "regime, context, spec, acceptance, draft_tokens, disagg, prefill_gpus, prefill_workers, decode_gpus, "
+    "decode_workers, prefix_hit_rate, max_num_seqs, max_num_batched_tokens, client, series_id, qc, notes",
+)
+"""Columns of a table of measurements: those that a row needs, and those that are used when they are there."""
+
+_HEAD = """\
+# Validation
+
+Predicted against measured, on public measurements of served models: TPOT (median time per output token after the
+first) and TTFT (time to the first token) at a client's concurrency. Written on {date} by
+`python -m validation.fit --held-out`; nothing here is typed by hand.
+
+`batchline validate FILE.csv` does the same for a table of yours, and `batchline validate` alone shows these tables. Its
+columns: `{needed}`; used when they are there: `{used}`. `decode_step_ms` is TPOT; in the regime `static_e2e` it is a
+whole run over its output length, in `decode_static` a step. Names are read as people and tools write them.
+
+A row of a held-out group never touches the fit that predicts it. The spreads of the levels are those that were
+published before this fit; the list of levels and the rule of plausibility were settled in some forty trials on the same
+splits, so the tables are slightly optimistic.
+"""
+
+
+@functools.cache
+def load() -> dict[str, Any]:
+    """Read the published errors.
+
+    Returns
+    -------
+    dict
+        `date`, `rows`, `splits` and what else docs/validation.md shows; every error is a share [-].
+
+    Examples
+    --------
+    >>> [line["left_out"] for line in load()["splits"]][:2]
+    ['nothing', 'series']
+    """
+    text = resources.files("batchline").joinpath("data/validation.json").read_text(encoding="utf-8")
+    found: dict[str, Any] = json.loads(text)
+    return found
+
+
+def table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
+    """Lines of a table in Markdown.
+
+    Parameters
+    ----------
+    columns : sequence of str
+        Headings.
+    rows : iterable of sequence of str
+        Cells.
+
+    Returns
+    -------
+    list of str
+        A line each.
+
+    Examples
+    --------
+    >>> table(["a", "b"], [["1", "2"]])
+    ['| a | b |', '|---|---|', '| 1 | 2 |']
+    """
+    lines = [f"| {' | '.join(columns)} |", f"|{'---|' * len(columns)}"]
+    return [*lines, *(f"| {' | '.join(row)} |" for row in rows)]
+
+
+def three(errors: Mapping[str, float] | None) -> str:
+    """Mean, median and 90th percentile of an error, in percent.
+
+    Parameters
+    ----------
+    errors : mapping or None
+        With `mape`, `median` and `p90` [-].
+
+    Returns
+    -------
+    str
+        Three numbers; "-" for None.
+
+    Examples
+    --------
+    >>> three({"mape": 0.1234, "median": 0.05, "p90": 0.3})
+    '12.3 / 5.0 / 30'
+    """
+    if errors is None:
+        return "-"
+    return f"{100 * errors['mape']:.1f} / {100 * errors['median']:.1f} / {100 * errors['p90']:.0f}"
+
+
+def _splits(data: Mapping[str, Any]) -> list[str]:
+    rows = [
+        (line["left_out"], *(three(line[of]) for of in ("tpot", "ttft", "tpot_all", "ttft_all")))
+        for line in data["splits"]
+    ]
+    return table(["left out", "TPOT", "TTFT", "TPOT, all rows", "TTFT, all rows"], rows)
+
+
+def _coverage(data: Mapping[str, Any]) -> list[str]:
+    rows = []
+    for line in data["coverage"]:
+        cells = []
+        for of in ("tpot", "ttft"):
+            factor, held = line[of]["factor"], line[of]["held"]
+            cells += [f"{factor[0]:.2f} / {factor[1]:.2f}", f"{100 * held[0]:.0f} / {100 * held[1]:.0f}"]
+        rows.append((line["new"], *cells))
+    columns = ["new", "TPOT: factor 80 / 90%", "holds 80 / 90%", "TTFT: factor 80 / 90%", "holds 80 / 90%"]
+    return table(columns, rows)
+
+
+def _groups(kind: str, groups: Iterable[Mapping[str, Any]]) -> list[str]:
+    rows = [
+        (
+            group["name"],
+            f"{group['rows']:,}",
+            f"{group['plausible']:.0%}",
+            f"{group['tpot']:.1%}",
+            f"{group['ratio']:.2f}",
+            f"{group['ttft']:.0%}",
+        )
+        for group in groups
+    ]
+    return table([kind, "rows", "plausible", "TPOT error", "predicted / measured, median", "TTFT error"], rows)
+
+
+def _sets(data: Mapping[str, Any]) -> list[str]:
+    lines = [
+        "## Sets apart",
+        "",
+        "Engines, devices and loads that the fit never saw: older engines, static batches, disaggregated pools, "
+        "published figures. *Predicted* is the package's prediction, *bound* the article's floor; both over what was "
+        "published.",
+        "",
+    ]
+    for one in data["sets"]:
+        lines += [f"### {one['name']}", "", one["what"], "", *table(one["columns"], one["rows"]), ""]
+    return lines
+
+
+def page(data: Mapping[str, Any] | None = None) -> str:
+    """Write the page of published errors.
+
+    Parameters
+    ----------
+    data : mapping, optional
+        As `load` gives it; default that.
+
+    Returns
+    -------
+    str
+        docs/validation.md.
+
+    Examples
+    --------
+    >>> page().startswith("# Validation")
+    True
+    """
+    data = load() if data is None else data
+    beside = data["beside"]
+    out = [
+        _HEAD.format(date=data["date"], needed=COLUMNS[0], used=COLUMNS[1]),
+        "## Errors by what the fit had not seen",
+        "",
+        f"{data['rows']:,} distinct points of {data['clusters']} clusters (a model on an accelerator under an engine "
+        "in a format); mean / median / 90th percentile of |predicted / measured - 1|, %. "
+        f"{data['plausible']:,} are plausible: not faster than the bound, not over 60% of the peak sustained, ... "
+        "(`validation/rows.py`). The others are never fitted; the last two columns count them too.",
+        "",
+        *_splits(data),
+        "",
+        "## Beside others, on the same rows",
+        "",
+        f"On the {beside['rows']:,} rows that {beside['name']} predicts too (mean / median / 90th percentile, %):",
+        "",
+        *table(
+            ["", "TPOT", "TTFT"], [(line["who"], three(line["tpot"]), three(line["ttft"])) for line in beside["lines"]]
+        ),
+        "",
+        "## Do the intervals hold?",
+        "",
+        "Factors come from held-out errors of one half of the clusters and are tested on the other half, both ways; "
+        "all rows count, implausible ones too. The package ships the factors of both halves together.",
+        "",
+        *_coverage(data),
+        "",
+        "## By group, each predicted by a fit that had not seen its cluster",
+        "",
+    ]
+    for kind in ("engine", "accelerator", "model"):
+        out += [*_groups(kind, data["groups"][kind]), ""]
+    out += ["Clusters, the worst first (five rows or more):", "", *_groups("cluster", data["groups"]["cluster"]), ""]
+    out += _sets(data)
+    out += ["## Rows that are not predicted", ""]
+    out += table(["rows", "reason"], [(f"{count:,}", reason) for reason, count in data["refused"].items()])
+    out += [
+        "",
+        "## What it does not know",
+        "",
+        "No row of the fit is from a TPU, Gaudi, Trainium, CPU or a consumer card under a current engine, and none "
+        "from Ampere: there the centre stands, with the interval of a new accelerator. Speculative decoding is not in "
+        "the fit. TTFT depends on how clients send: lengths of one size keep clients of a closed loop in step, random "
+        "ones do not.",
+        "",
+    ]
+    return "\n".join(out)
+
+
+def own_page(names: str, summary: Mapping[str, Any]) -> str:
+    """Write a page like the published one for a table of one's own.
+
+    Parameters
+    ----------
+    names : str
+        What the table is called.
+    summary : mapping
+        As `batchline.validate.summary` gives it.
+
+    Returns
+    -------
+    str
+        Markdown.
+    """
+    data = load()
+    out = [
+        f"# Validation of {names}",
+        "",
+        f"{summary['predicted']:,} of {summary['n']:,} rows are predicted by the priors that the package ships; mean / "
+        "median / 90th percentile of |predicted / measured - 1|, %.",
+        "",
+        *table(
+            ["", "TPOT", "TTFT"],
+            [
+                ("these rows", three(summary["tpot"]), three(summary["ttft"])),
+                *(
+                    (f"published, {line['left_out']} left out", three(line["tpot_all"]), three(line["ttft_all"]))
+                    for line in data["splits"]
+                ),
+            ],
+        ),
+        "",
+        "## Beside others, on the same rows",
+        "",
+        *table(
+            ["", "rows", "TPOT", "TTFT"],
+            [
+                (line["who"], f"{line['rows']:,}", three(line["tpot"]), three(line["ttft"]))
+                for line in summary["beside"]
+            ],
+        ),
+        "",
+    ]
+    for kind, groups in summary["by"].items():
+        rows = [
+            (
+                name,
+                f"{int((found['tpot'] or found['ttft'] or {'n': 0})['n']):,}",
+                three(found["tpot"]),
+                *_bias(found["tpot"]),
+                three(found["ttft"]),
+                *_bias(found["ttft"]),
+            )
+            for name, found in sorted(groups.items(), key=lambda item: -((item[1]["tpot"] or {}).get("mape", 0.0)))
+        ]
+        columns = [kind, "rows", "TPOT", "bias", "in 90% interval", "TTFT", "bias", "in 90% interval"]
+        out += [f"## By {kind}, the worst first", "", *table(columns, rows), ""]
+    out += ["## Rows that are not predicted", ""]
+    reasons = validate.kinds_of_reasons(summary["refused"])
+    out += table(["rows", "reason"], [(f"{count:,}", reason) for reason, count in reasons.items()])
+    return "\n".join([*out, ""])
+
+
+def _bias(errors: Mapping[str, float] | None) -> tuple[str, str]:
+    return ("-", "-") if errors is None else (f"{errors['bias']:+.1%}", f"{errors['coverage']:.0%}")
