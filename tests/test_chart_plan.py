@@ -9,6 +9,7 @@ from batchline.chart import save
 from batchline.errors import InputError
 from batchline.planner import plan
 from batchline.sensitivity import Bar, tornado
+from batchline.strings import text
 from tests.test_planner import SMALL, Question
 
 
@@ -38,7 +39,7 @@ def test_the_tornado_says_what_cannot_be(answer, tmp_path):
     assert len(rows) == 6
     assert any("impossible" in row["value"] for row in rows)
     for bar in bars:
-        sides = [row["side"] for row in rows if row["variable"] == chart_plan._called(bar.variable)]
+        sides = [row["side"] for row in rows if row["variable"] == chart_plan._called(bar.variable, text)]
         assert sorted(sides) == ["high", "low"]
     assert "what moves the cost" in save(spec, tmp_path / "tornado.html").read_text()
     with pytest.raises(InputError):

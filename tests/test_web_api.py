@@ -6,6 +6,7 @@ import json
 import re
 import string
 import tempfile
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -14,14 +15,15 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from starlette.testclient import TestClient
 
-from batchline import architecture, chart, strings
+from batchline import architecture, chart, space, strings
 from batchline.cli import curve as curve_command
 from batchline.cli import plan as plan_command
 from batchline.cli import price as price_command
 from batchline.cli import show as show_command
 from batchline.cli import simulate as simulate_command
+from batchline.planner import search
 from batchline.report import on_whole_batches
-from batchline.web import app, compare, downloads, files, guard, look, model, reply
+from batchline.web import app, compare, downloads, files, guard, look, model, planning, reply
 from batchline.web.guard import HEADERS, Guard, Limits
 from batchline.web.question import CurveQuestion, curve_of
 from batchline.web.remember import Remembered
@@ -472,6 +474,26 @@ def test_a_plan_is_what_the_command_line_prints(client, language):
     assert len(found["launch"]) == len(found["titles"]) == len(printed["candidates"])
     assert found["launch"][0]["script"].startswith("#!/usr/bin/env bash")
     assert 'model = "llama-3.1-8b"' in found["toml"]
+
+
+def test_every_reason_to_refuse_a_deployment_has_words():
+    refusals = [Path(place).read_text() for place in (space.__file__, search.__file__)]
+    reasons = re.findall(
+        r'(?:refuse\(|reason = |^ {12})"([a-z][^"{]+ [^"{]+)"(?:,|$|:)', "\n".join(refusals), re.MULTILINE
+    )
+    assert len(reasons) == 13
+    assert set(reasons) == set(planning._REFUSED)
+
+
+def test_a_plan_speaks_korean(client):
+    answer = client.post("/api/v1/plan", json={"question": PLAN, "language": "ko"}).json()
+    said = [
+        *answer["answer"]["gives_up"],
+        *answer["answer"]["warnings"],
+        *(row["why"] for row in answer["answer"]["refused"]),
+    ]
+    assert said
+    assert not [one for one in said if not re.search("[가-힣]", one)]
 
 
 def test_a_plan_of_a_config_names_no_folder_of_the_server(client):

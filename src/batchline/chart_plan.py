@@ -6,13 +6,15 @@ Vega-Lite through Altair, in the look of `batchline.chart`, whose `save` writes 
 from __future__ import annotations
 
 import math
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from batchline.errors import InputError
+from batchline.strings import text
 from batchline.units import format_time, format_usd
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from batchline.planner import Candidate, Plan
     from batchline.sensitivity import Bar
@@ -24,7 +26,7 @@ _ROLES = ("compute", "kv", "weights", "communication", "step", "prefill")
 _BAR = 26
 
 
-def pareto(answer: Plan, *, theme: str = "light") -> dict[str, Any]:
+def pareto(answer: Plan, *, theme: str = "light", language: str = "en") -> dict[str, Any]:
     """Draw the front: cost a month against time per token.
 
     Parameters
@@ -33,6 +35,8 @@ def pareto(answer: Plan, *, theme: str = "light") -> dict[str, Any]:
         What `batchline.planner.plan` gave.
     theme : str
         "light" or "dark".
+    language : str
+        "en" or "ko".
 
     Returns
     -------
@@ -48,19 +52,21 @@ def pareto(answer: Plan, *, theme: str = "light") -> dict[str, Any]:
 
     from batchline.chart import _theme, _vega  # noqa: PLC0415
 
-    best, palette = answer.best, _theme.palette(theme)
+    best, palette, say = answer.best, _theme.palette(theme), partial(text, language=language)
     names = list(dict.fromkeys(one.accelerator for one in sorted(answer.front, key=lambda one: one.usd_per_month)))
     shown = names[: len(_ROLES)]
-    groups = [*shown, *(["others"] if len(names) > len(shown) else [])]
+    groups = [*shown, *([say("planner.others")] if len(names) > len(shown) else [])]
     colours = [*(palette[role] for role in _ROLES[: len(shown)]), palette["muted"]][: len(groups)]
-    points = [_point(one, shown) for one in answer.front]
-    labels = _labels(answer)
-    x = alt.X("tpot_ms:Q", scale=alt.Scale(type="log", nice=False, padding=24), axis=_below(alt, "ms a token, mean"))
+    points = [_point(one, shown, say("planner.others")) for one in answer.front]
+    labels = _labels(answer, say)
+    x = alt.X(
+        "tpot_ms:Q", scale=alt.Scale(type="log", nice=False, padding=24), axis=_below(alt, say("planner.token_axis"))
+    )
     y = alt.Y(
         "usd_per_month:Q",
         scale=alt.Scale(type="log", nice=False, padding=24),
         axis=alt.Axis(
-            title="$ a month",
+            title=say("planner.month_axis"),
             titleAngle=0,
             titleAlign="left",
             titleAnchor="end",
@@ -77,12 +83,12 @@ def pareto(answer: Plan, *, theme: str = "light") -> dict[str, Any]:
         legend=alt.Legend(title=None, orient="right", labelColor=palette["text"], symbolType="circle"),
     )
     tips = [
-        alt.Tooltip("title:N", title="deployment"),
-        alt.Tooltip("usd:N", title="a month"),
-        alt.Tooltip("token:N", title="a token"),
-        alt.Tooltip("first:N", title="first token"),
-        alt.Tooltip("devices:Q", title="devices"),
-        alt.Tooltip("sure:N", title="sure"),
+        alt.Tooltip("title:N", title=say("planner.tip_deployment")),
+        alt.Tooltip("usd:N", title=say("planner.tip_month")),
+        alt.Tooltip("token:N", title=say("planner.tip_token")),
+        alt.Tooltip("first:N", title=say("planner.tip_first")),
+        alt.Tooltip("devices:Q", title=say("planner.tip_devices")),
+        alt.Tooltip("sure:N", title=say("planner.tip_sure")),
     ]
     size = alt.Size("devices:Q", scale=alt.Scale(range=[40, 420]), legend=None)
     dots = alt.Chart(_data(alt, "front")).mark_circle(opacity=0.85).encode(x, y, colour, size, tooltip=tips)
@@ -96,19 +102,20 @@ def pareto(answer: Plan, *, theme: str = "light") -> dict[str, Any]:
         for side, dx, dy in (("left", 14, -12), ("right", -8, 18))
     ]
     drawn = alt.layer(stairs, dots, rings, *words).properties(width=680, height=420)
-    promise = ", ".join(f"{name} {value}" for name, value in answer.question.promises.items()) or "no promise"
+    told = {"model": answer.question.model, "best": best.title, "cost": format_usd(best.usd_per_month)}
+    promise = ", ".join(f"{name} {value}" for name, value in answer.question.promises.items()) or say(
+        "planner.no_promise"
+    )
     return _vega.finished(
-        _bare(
-            drawn, _heading(alt, [f"Pareto front of {len(answer.front)}; {promise}; larger dots have more devices."])
-        ),
+        _bare(drawn, _heading(alt, [say("planner.front_about", count=f"{len(answer.front):,}", promise=promise)])),
         datasets={"front": points, "labels": labels, "stairs": _stairs(answer.front)},
-        signals={"figure_title": f"{answer.question.model}: {best.title} for {format_usd(best.usd_per_month)} a month"},
+        signals={"figure_title": say("planner.front_title", **told)},
         theme=theme,
-        language="en",
+        language=language,
     )
 
 
-def tornado(answer: Plan, bars: Sequence[Bar], *, theme: str = "light") -> dict[str, Any]:
+def tornado(answer: Plan, bars: Sequence[Bar], *, theme: str = "light", language: str = "en") -> dict[str, Any]:
     """Draw what moves the cost of the best deployment, widest first.
 
     Parameters
@@ -119,6 +126,8 @@ def tornado(answer: Plan, bars: Sequence[Bar], *, theme: str = "light") -> dict[
         What `batchline.sensitivity.tornado` gave for it.
     theme : str
         "light" or "dark".
+    language : str
+        "en" or "ko".
 
     Returns
     -------
@@ -136,19 +145,25 @@ def tornado(answer: Plan, bars: Sequence[Bar], *, theme: str = "light") -> dict[
 
     if not bars:
         raise InputError("There are no bars to draw.")
-    palette, now = _theme.palette(theme), answer.best.usd_per_month
-    rows = [row for bar in bars for row in _halves(bar, answer.best)]
-    order = [_called(bar.variable) for bar in bars]
+    palette, now, say = _theme.palette(theme), answer.best.usd_per_month, partial(text, language=language)
+    rows = [row for bar in bars for row in _halves(bar, answer.best, say)]
+    order = [_called(bar.variable, say) for bar in bars]
     y = alt.Y(
         "variable:N", sort=order, axis=alt.Axis(title=None, ticks=False, domain=False, labelFontSize=13, labelLimit=240)
     )
-    x = alt.X("usd:Q", scale=alt.Scale(zero=False, padding=56), axis=_below(alt, "$ a month", money=True))
+    x = alt.X("usd:Q", scale=alt.Scale(zero=False, padding=56), axis=_below(alt, say("planner.month_axis"), money=True))
     colour = alt.Color(
         "kind:N",
-        scale=alt.Scale(domain=["same devices and formats", "others win"], range=[palette["compute"], palette["step"]]),
+        scale=alt.Scale(
+            domain=[say("planner.same_kind"), say("planner.other_kind")], range=[palette["compute"], palette["step"]]
+        ),
         legend=alt.Legend(title=None, orient="top", labelColor=palette["text"], symbolType="square"),
     )
-    tips = [alt.Tooltip("value:N", title="value"), alt.Tooltip("money:N", title="a month"), alt.Tooltip("winner:N")]
+    tips = [
+        alt.Tooltip("value:N", title=say("planner.tip_value")),
+        alt.Tooltip("money:N", title=say("planner.tip_month")),
+        alt.Tooltip("winner:N", title=say("planner.tip_winner")),
+    ]
     base = alt.Chart(_data(alt, "bars"))
     drawn = alt.layer(
         base.transform_filter("isValid(datum.usd)")
@@ -166,12 +181,12 @@ def tornado(answer: Plan, bars: Sequence[Bar], *, theme: str = "light") -> dict[
     return _vega.finished(
         _bare(
             drawn,
-            _heading(alt, [f"Each number {share:.0%} down and up, planned again; the line is {format_usd(now)}."]),
+            _heading(alt, [say("planner.tornado_about", share=f"{share:.0%}", now=format_usd(now))]),
         ),
         datasets={"bars": rows, "now": [{"usd": now}]},
-        signals={"figure_title": f"{answer.question.model}: what moves the cost of the best deployment"},
+        signals={"figure_title": say("planner.tornado_title", model=answer.question.model)},
         theme=theme,
-        language="en",
+        language=language,
     )
 
 
@@ -209,11 +224,11 @@ def _bare(drawn: Any, title: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _point(one: Candidate, shown: list[str]) -> dict[str, Any]:
+def _point(one: Candidate, shown: list[str], others: str) -> dict[str, Any]:
     return {
         "tpot_ms": one.tpot_s * 1e3,
         "usd_per_month": one.usd_per_month,
-        "group": one.accelerator if one.accelerator in shown else "others",
+        "group": one.accelerator if one.accelerator in shown else others,
         "devices": one.devices,
         "title": one.title,
         "usd": format_usd(one.usd_per_month),
@@ -223,17 +238,17 @@ def _point(one: Candidate, shown: list[str]) -> dict[str, Any]:
     }
 
 
-def _labels(answer: Plan) -> list[dict[str, Any]]:
+def _labels(answer: Plan, say: Callable[..., str]) -> list[dict[str, Any]]:
     """Names for the cheapest and the fastest."""
     fastest = min(answer.front, key=lambda one: one.tpot_s)
-    named = {id(answer.best): (answer.best, "cheapest"), id(fastest): (fastest, "fastest token")}
+    named = {id(answer.best): (answer.best, "cheapest"), id(fastest): (fastest, "fastest")}
     middle = math.sqrt(min(one.tpot_s for one in answer.front) * max(one.tpot_s for one in answer.front))
     return [
         {
             "tpot_ms": one.tpot_s * 1e3,
             "usd_per_month": one.usd_per_month,
             "side": "right" if one.tpot_s > middle else "left",
-            "words": f"{word}: {one.devices} x {one.accelerator}, {one.weights}",
+            "words": say(f"planner.{word}", what=f"{one.devices} x {one.accelerator}, {one.weights}"),
         }
         for one, word in named.values()
     ]
@@ -254,25 +269,9 @@ def _stairs(front: Sequence[Candidate]) -> list[dict[str, float]]:
     return steps
 
 
-_NAMES = {
-    "rate": "requests a second",
-    "users": "users",
-    "isl": "tokens of a prompt",
-    "osl": "tokens of an answer",
-    "ttft": "promise on the first token",
-    "tpot": "promise on a token",
-    "itl": "promise on the longest gap",
-    "e2e": "promise on a request",
-}
-
-
-def _called(variable: str) -> str:
+def _called(variable: str, say: Callable[..., str]) -> str:
     kind, _, name = variable.partition(" ")
-    if kind == "price":
-        return f"price of {name}"
-    if kind == "slower":
-        return f"time of {name} over predicted"
-    return _NAMES.get(variable, variable)
+    return say(f"planner.name_{kind}", **({"name": name} if name else {}))
 
 
 def _valued(variable: str, value: float) -> str:
@@ -283,26 +282,25 @@ def _valued(variable: str, value: float) -> str:
     return f"{value:,.3g}" if value < 1000 else f"{value:,.0f}"
 
 
-def _halves(bar: Bar, best: Candidate) -> list[dict[str, Any]]:
+def _halves(bar: Bar, best: Candidate, say: Callable[..., str]) -> list[dict[str, Any]]:
     ends = ((bar.low, bar.usd_low, bar.winner_low), (bar.high, bar.usd_high, bar.winner_high))
     dollars = [usd for _, usd, _ in ends if usd is not None]
     rows: list[dict[str, Any]] = []
     for value, usd, winner in ends:
         left = usd is not None and usd <= best.usd_per_month and usd == min(dollars)
+        shown = _valued(bar.variable, value)
         same = f"{best.accelerator}," in winner and f" {best.weights} weights" in winner
         rows.append(
             {
-                "variable": _called(bar.variable),
+                "variable": _called(bar.variable, say),
                 "usd": usd,
                 "now": best.usd_per_month,
                 "text_at": best.usd_per_month if usd is None else usd,
                 "side": "low" if left else "high",
-                "value": _valued(bar.variable, value)
-                if usd is not None
-                else f"{_valued(bar.variable, value)}: impossible",
-                "money": "none" if usd is None else format_usd(usd),
-                "winner": winner or "nothing keeps the promises",
-                "kind": "same devices and formats" if same else "others win",
+                "value": shown if usd is not None else say("planner.impossible", value=shown),
+                "money": say("planner.none") if usd is None else format_usd(usd),
+                "winner": winner or say("planner.nothing"),
+                "kind": say("planner.same_kind" if same else "planner.other_kind"),
             }
         )
     if rows[0]["side"] == rows[1]["side"]:  # both on one side: the texts must not lie on each other

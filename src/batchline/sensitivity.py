@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from batchline.errors import InputError
 from batchline.planner import Candidate, Plan, Question, cheapest
+from batchline.strings import text
 from batchline.units import format_time, format_usd
 
 if TYPE_CHECKING:
@@ -26,6 +28,19 @@ __all__ = ["Bar", "Flip", "flips", "tornado"]
 _NEAR = 2.5  # accelerators whose best is at most so many times dearer take part
 _STEPS = (1.4, 2.0, 4.0)  # how far a number is moved
 _HALVINGS = 4  # a threshold is found to 4%
+
+
+def _count(value: float) -> str:
+    return f"{value:,.0f}"
+
+
+_SHOWN: dict[str, Callable[[float], str]] = {
+    "rate": lambda value: f"{value:,.3g}",
+    **dict.fromkeys(("users", "isl", "osl"), _count),
+    **dict.fromkeys(("ttft", "tpot", "itl", "e2e"), format_time),
+    "price": format_usd,
+}
+"""How each number is written."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,7 +66,34 @@ class Flip:
     threshold: float
     above: bool
     winner: str
-    sentence: str
+    sentence: str = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "sentence", self.told())
+
+    def told(self, language: str = "en") -> str:
+        """Say it in words.
+
+        Parameters
+        ----------
+        language : str
+            "en" or "ko".
+
+        Returns
+        -------
+        str
+            A sentence.
+        """
+        say = partial(text, language=language)
+        result = say("planner.cheaper", winner=self.winner) if self.winner else say("planner.nothing")
+        kind, _, name = self.variable.partition(" ")
+        if kind == "slower":
+            times = f"{max(self.threshold, 1 / self.threshold):.2f}"
+            return say(f"planner.flip_{'slower' if self.above else 'faster'}", name=name, times=times, result=result)
+        show = _SHOWN[kind]
+        way = say("planner.more" if self.above else "planner.less")
+        values = {"threshold": show(self.threshold), "now": show(self.now), "way": way, "result": result}
+        return say(f"planner.flip_{kind}", **values, **({"name": name} if name else {}))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -176,9 +218,6 @@ def _price_flips(answer: Plan) -> list[Flip]:
             threshold=price * second.usd_per_month / best.usd_per_month,
             above=True,
             winner=second.title,
-            sentence=f"If {best.accelerator} costs more than "
-            f"{format_usd(price * second.usd_per_month / best.usd_per_month)} an hour (now {format_usd(price)}), "
-            f"{second.title} is cheaper.",
         )
     ]
     for name in dict.fromkeys(one.accelerator for one in others):
@@ -194,8 +233,6 @@ def _price_flips(answer: Plan) -> list[Flip]:
                 threshold=threshold,
                 above=False,
                 winner=one.title,
-                sentence=f"If {name} costs less than {format_usd(threshold)} an hour (now {format_usd(now)}), "
-                f"{one.title} is cheaper.",
             )
         )
     return found
@@ -292,28 +329,4 @@ def _flip(answer: Plan, narrow: Question, variable: str, now: float, priors: Pri
         threshold=threshold,
         above=up,
         winner="" if confirmed is None else confirmed.title,
-        sentence=_sentence(variable, now, threshold, confirmed, up=up),
     )
-
-
-_WORDS: dict[str, tuple[str, Callable[[float], str]]] = {
-    "rate": ("the rate is", lambda x: f"{x:,.3g} requests/s"),
-    "users": ("there are", lambda x: f"{x:,.0f} users"),
-    "isl": ("prompts have", lambda x: f"{x:,.0f} tokens"),
-    "osl": ("answers have", lambda x: f"{x:,.0f} tokens"),
-    "ttft": ("the promise on the first token is", format_time),
-    "tpot": ("the promise on a token is", format_time),
-    "itl": ("the promise on the longest gap is", format_time),
-    "e2e": ("the promise on a request is", format_time),
-}
-
-
-def _sentence(variable: str, now: float, threshold: float, winner: Candidate | None, *, up: bool) -> str:
-    result = "nothing keeps the promises." if winner is None else f"{winner.title} is cheaper."
-    kind, _, name = variable.partition(" ")
-    if kind == "slower":
-        way = "slower" if up else "faster"
-        return f"If {name} is {max(threshold, 1 / threshold):.2f} times {way} than predicted, {result}"
-    words, show = _WORDS[variable]
-    more: Any = "more than" if up else "less than"
-    return f"If {words} {more} {show(threshold)} (now {show(now)}), {result}"

@@ -33,7 +33,7 @@ from batchline.planner.answer import Candidate, Nearest, Plan, Prefill
 from batchline.planner.question import BASES, Question, load_question
 from batchline.planner.replicas import replicas
 from batchline.planner.search import Search
-from batchline.planner.told import candidates, nearest, warnings
+from batchline.planner.told import candidates, nearest
 
 if TYPE_CHECKING:
     from batchline.fleet import Pool
@@ -79,6 +79,7 @@ def plan(model: str | Question, priors: Prior | None = None, **options: Any) -> 
     front, best_of = (search.front(), search.best_of()) if leading else ([], {})
     known = candidates(search, list(dict.fromkeys([*leading, *front, *best_of.values()]))) if leading else {}
     told = [known[pair] for pair in leading]
+    used = {one.accelerator for one in told}
     return Plan(
         question=question,
         candidates=tuple(told),
@@ -88,7 +89,8 @@ def plan(model: str | Question, priors: Prior | None = None, **options: Any) -> 
         deployments=search.space.considered,
         seconds=time.perf_counter() - started,
         nearest=None if leading else nearest(search, np.arange(len(search.budget))),
-        warnings=tuple(warnings(search, told)),
+        prices=tuple(price for price in search.space.prices if price.accelerator in used),
+        max_context=search.architecture.max_context,
         best_of={name: known[pair] for name, pair in best_of.items()},
     )
 

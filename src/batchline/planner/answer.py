@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from batchline import units
@@ -11,11 +12,13 @@ from batchline.architecture import Architecture
 from batchline.deployment import Deployment
 from batchline.errors import InputError
 from batchline.notebook import Shown
+from batchline.strings import text
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from batchline.planner.question import Question
+    from batchline.price import Price
 
 __all__ = ["Candidate", "Nearest", "Plan", "Prefill"]
 
@@ -258,8 +261,10 @@ class Plan(Shown):
         Time of the search [s].
     nearest : Nearest or None
         What comes closest when no deployment keeps the promises.
-    warnings : tuple of str
-        Old prices, lengths beyond the model's, and the like.
+    prices : tuple of Price
+        Of the candidates' accelerators.
+    max_context : int or None
+        Longest request of the model [token].
     best_of : mapping of str to Candidate
         Cheapest candidate by what it uses: "weights fp8", "accelerator h100-sxm", "engine vllm", "kv fp8", "tp 4",
         "prompts together", "prompts apart".
@@ -273,7 +278,8 @@ class Plan(Shown):
     deployments: int
     seconds: float
     nearest: Nearest | None = None
-    warnings: tuple[str, ...] = ()
+    prices: tuple[Price, ...] = ()
+    max_context: int | None = None
     best_of: Mapping[str, Candidate] = field(default_factory=dict)
 
     @property
@@ -290,20 +296,47 @@ class Plan(Shown):
             raise InputError(reason, "", "Loosen the promise, allow other accelerators, or shorten the requests.")
         return self.candidates[0]
 
-    def gives_up(self, other: Candidate) -> list[str]:
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """`cautions` in English."""
+        return self.cautions()
+
+    def cautions(self, language: str = "en") -> tuple[str, ...]:
+        """Say what a reader should know: lengths beyond the model's, old prices.
+
+        Parameters
+        ----------
+        language : str
+            "en" or "ko".
+
+        Returns
+        -------
+        tuple of str
+            Sentences.
+        """
+        found = []
+        if self.max_context and self.question.longest > self.max_context:
+            lengths = {"longest": f"{self.question.longest:,}", "most": f"{self.max_context:,}"}
+            found.append(text("planner.too_long", language, **lengths))
+        stale = [price.stale_warning(language=language) for price in self.prices]
+        return (*found, *(warning for warning in stale if warning))
+
+    def gives_up(self, other: Candidate, language: str = "en") -> list[str]:
         """Say what a candidate gives up against the cheapest, and what it gains.
 
         Parameters
         ----------
         other : Candidate
             One of the others.
+        language : str
+            "en" or "ko".
 
         Returns
         -------
         list of str
             Short sentences.
         """
-        return _differences(self.best, other)
+        return _differences(self.best, other, partial(text, language=language))
 
     def to_dict(self) -> dict[str, Any]:
         """Give everything, with the names of the JSON output.
@@ -332,25 +365,25 @@ def _counted(refused: Mapping[str, int]) -> str:
     return "; ".join(f"{reason} ({n:,})" for reason, n in rows) or "no accelerator was considered"
 
 
-def _differences(best: Candidate, other: Candidate) -> list[str]:
-    found = []
+def _differences(best: Candidate, other: Candidate, say: Callable[..., str]) -> list[str]:
     dearer = other.usd_per_month / best.usd_per_month - 1.0
-    found.append(f"{dearer:+.0%} cost" if abs(dearer) >= 0.005 else "the same cost")
-    for name, what in (("tpot_s", "a token"), ("ttft_s", "the first token")):
+    found = [say("planner.cost_differs", change=f"{dearer:+.0%}") if abs(dearer) >= 0.005 else say("planner.cost_same")]
+    for name, what in (("tpot_s", "token"), ("ttft_s", "first_token")):
         ratio = getattr(other, name) / getattr(best, name)
-        times, speed = max(ratio, 1.0 / ratio), "faster" if ratio < 1.0 else "slower"
+        times, way = max(ratio, 1.0 / ratio), "faster" if ratio < 1.0 else "slower"
+        told = {"what": say(f"planner.{what}"), "share": f"{times - 1.0:.0%}", "times": f"{times:.2g}"}
         if times >= 1.05:
-            found.append(f"{what} {times - 1.0:.0%} {speed}" if times < 2.0 else f"{what} {times:.2g} times {speed}")
+            found.append(say(f"planner.{way}" if times < 2.0 else f"planner.times_{way}", **told))
     if other.devices != best.devices:
-        found.append(f"{other.devices} devices instead of {best.devices}")
+        found.append(say("planner.devices_differ", other=other.devices, best=best.devices))
     if abs(other.p_slo - best.p_slo) >= 0.01:
-        found.append(f"{other.p_slo:.0%} instead of {best.p_slo:.0%} sure")
+        found.append(say("planner.sure_differs", other=f"{other.p_slo:.0%}", best=f"{best.p_slo:.0%}"))
     if best.prefill is not None and other.prefill is None:
-        found.append("prompts and decoding on the same replicas")
+        found.append(say("planner.together"))
     if best.prefill is None and other.prefill is not None:
-        found.append("prompts on replicas of their own")
+        found.append(say("planner.apart"))
     if best.changes_weights and not other.changes_weights:
-        found.append("keeps the checkpoint's own weights")
+        found.append(say("planner.keeps_weights"))
     if other.changes_weights and not best.changes_weights:
-        found.append(f"rounds the weights to {other.weights}")
+        found.append(say("planner.rounds_weights", weights=other.weights))
     return found

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from batchline.planner.search import Search
     from batchline.roofline import Floats
 
-__all__ = ["candidates", "nearest", "warnings"]
+__all__ = ["candidates", "nearest"]
 
 _IN_WORDS = {
     "weights": "reading the weights",
@@ -255,19 +255,6 @@ def nearest(search: Search, rows: NDArray[np.intp]) -> Nearest | None:
         attainable_s=float(np.asarray(alone.kept[name])[row]),
         binds=_IN_WORDS.get(binds, binds),
     )
-
-
-def warnings(search: Search, candidates: list[Candidate]) -> list[str]:
-    """What a reader should know: lengths beyond the model's, old prices."""
-    found = []
-    longest = search.architecture.max_context
-    if longest and search.question.longest > longest:
-        found.append(f"requests of {search.question.longest:,} tokens are beyond the model's {longest:,}.")
-    used = {one.accelerator for one in candidates}
-    for device, price in zip(search.space.accelerators, search.space.prices, strict=True):
-        if device.name in used and (warning := price.stale_warning()):
-            found.append(warning)
-    return found
 
 
 def _at(values: Floats, index: int) -> float:

@@ -374,7 +374,7 @@ def _serve_plans(app: FastAPI, answers: _Answers) -> None:
     @app.post("/api/v1/plan/flips", tags=["plan"], response_model=model.Record, responses=_PROBLEMS)
     async def flips(asked: PlanPageQuestion) -> Response:
         """Say what would make another deployment the cheapest; takes some seconds."""
-        return await answers.json("flips", asked, lambda: planning.flipped(asked.question, asked.theme))
+        return await answers.json("flips", asked, lambda: planning.flipped(asked.question, asked.language, asked.theme))
 
     @app.post("/api/v1/price", tags=["plan"], response_model=model.Record, responses=_PROBLEMS)
     async def price(asked: planning.PriceQuestion) -> Response:

@@ -11,11 +11,13 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import ConfigDict, Field
 
-from batchline import units
+from batchline import strings, units
 from batchline.errors import BatchlineError, InputError
+from batchline.serving import NETWORK_BANDWIDTH
 from batchline.strings import text
 from batchline.units import format_rate, format_time, format_usd
 from batchline.web.question import (
+    Bandwidth,
     Brought,
     DeploymentQuestion,
     Duration,
@@ -32,9 +34,12 @@ from batchline.web.question import (
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from batchline.planner import Candidate, Plan, Question
+    from batchline.planner import Candidate, Plan, Prefill, Question
 
 __all__ = ["PlanQuestion", "PriceQuestion", "flipped", "planned", "priced"]
+
+_REFUSED = {said: f"planner.{name}" for name, said in strings.group("planner", "en").items() if "refused_" in name}
+"""Texts of the reasons for which deployments are refused, by the reason in English."""
 
 Share = Annotated[float, Field(ge=0, lt=1)]
 Load = Annotated[float, reader(units.parse_rate), Field(gt=0, le=1e9), quantity("1/s", 0, 1e9)]
@@ -78,6 +83,10 @@ class PlanQuestion(Brought):
     weights: Names = Field(default_factory=list, description="Weight formats; `checkpoint` is its own.")
     kv: Names = Field(default_factory=list, description="KV cache formats.")
     engines: Names = Field(default_factory=list, description="Engines.")
+    disaggregation: bool = Field(default=True, description="Prompts and decoding may have replicas of their own.")
+    transfer: Bandwidth = Field(
+        default=NETWORK_BANDWIDTH, description="Link over which a prefill replica sends KV caches."
+    )
     max_devices: Annotated[int, Field(ge=1, le=1024)] = Field(default=64, description="Most devices of a replica.")
     max_batch: Annotated[int, Field(ge=1, le=65536)] = Field(default=1024, description="Most sequences of a rank.")
 
@@ -164,8 +173,11 @@ def _told(found: Plan, asked: PlanQuestion, language: str, theme: str) -> dict[s
             "headline": text("page.plan_headline", language, title=best.title, cost=format_usd(best.usd_per_month)),
             "sentences": _sentences(best, language),
             "tiles": _tiles(best, language),
-            "gives_up": [", ".join(found.gives_up(other)) for other in found.candidates[1:]],
-            "warnings": list(found.warnings),
+            "gives_up": [", ".join(found.gives_up(other, language)) for other in found.candidates[1:]],
+            "warnings": list(found.cautions(language)),
+            "refused": [
+                {"why": text(_REFUSED[why], language), "deployments": count} for why, count in found.refused.items()
+            ],
             "searched": text(
                 "page.plan_searched",
                 language,
@@ -175,7 +187,7 @@ def _told(found: Plan, asked: PlanQuestion, language: str, theme: str) -> dict[s
             ),
         },
         "titles": [one.title for one in found.candidates],
-        "chart": chart_plan.pareto(_shown(found), theme=theme),
+        "chart": chart_plan.pareto(_shown(found), theme=theme, language=language),
         "launch": [_launch(one, found, own=asked.config is not None) for one in found.candidates],
         "toml": found.question.to_toml() if asked.config is None else "",
     }
@@ -183,7 +195,8 @@ def _told(found: Plan, asked: PlanQuestion, language: str, theme: str) -> dict[s
 
 def _sentences(best: Candidate, language: str) -> list[str]:
     shown = ", ".join(f"{name} {format_time(value)}" for name, value in best.promised.items())
-    said = [
+    said = [] if best.prefill is None else [_apart(best.prefill, language)]
+    said += [
         text(
             "page.plan_batch",
             language,
@@ -197,6 +210,19 @@ def _sentences(best: Candidate, language: str) -> list[str]:
     if best.changes_weights:
         said.append(text("page.plan_rounded", language, weights=best.weights))
     return said
+
+
+def _apart(prompts: Prefill, language: str) -> str:
+    return text(
+        "page.plan_apart",
+        language,
+        replicas=f"{prompts.replicas:,}",
+        count=f"{prompts.count:,}",
+        layout=prompts.layout,
+        busy=f"{prompts.busy:.0%}",
+        prompt=format_time(prompts.prompt_s),
+        move=format_time(prompts.transfer_s),
+    )
 
 
 def _tiles(best: Candidate, language: str) -> list[dict[str, str]]:
@@ -213,11 +239,19 @@ def _tiles(best: Candidate, language: str) -> list[dict[str, str]]:
         (
             "devices",
             f"{best.devices:,}",
-            text("page.plan_replicas", language, replicas=f"{best.replicas:,}", count=f"{best.count:,}"),
+            _replicas(best, language),
         ),
         ("sure", f"{best.p_slo:.0%}", text("page.plan_load", language, rate=f"{best.requests_per_s:,.3g}")),
     ]
     return [{"key": key, "name": text(f"page.plan_tile_{key}", language), "value": v, "below": b} for key, v, b in rows]
+
+
+def _replicas(best: Candidate, language: str) -> str:
+    numbers = {"replicas": f"{best.replicas:,}", "count": f"{best.count:,}"}
+    if best.prefill is None:
+        return text("page.plan_replicas", language, **numbers)
+    prompts = {"prompts": f"{best.prefill.replicas:,}", "each": f"{best.prefill.count:,}"}
+    return text("page.plan_pools", language, **numbers, **prompts)
 
 
 def _launch(one: Candidate, found: Plan, *, own: bool) -> dict[str, Any]:
@@ -237,20 +271,20 @@ def _launch(one: Candidate, found: Plan, *, own: bool) -> dict[str, Any]:
     return {"engine": one.engine, "script": script, "kubernetes": manifest, "config": config, "problem": ""}
 
 
-def flipped(asked: PlanQuestion, theme: str) -> dict[str, Any]:
+def flipped(asked: PlanQuestion, language: str, theme: str) -> dict[str, Any]:
     """Say what would make another deployment the cheapest, and draw what moves the cost.
 
     Parameters
     ----------
     asked : PlanQuestion
         What was asked.
-    theme : str
-        "light" or "dark".
+    language, theme : str
+        "en" or "ko"; "light" or "dark".
 
     Returns
     -------
     dict
-        `flips` as of `batchline plan --flips --json`, `chart`.
+        `flips` as of `batchline plan --flips --json`, `sentences`, `chart`.
     """
     from batchline import chart_plan, planner, sensitivity  # noqa: PLC0415
 
@@ -263,7 +297,8 @@ def flipped(asked: PlanQuestion, theme: str) -> dict[str, Any]:
         flips = sensitivity.flips(found, priors)
     return {
         "flips": [vars(flip) for flip in flips],
-        "chart": chart_plan.tornado(_shown(found), bars, theme=theme) if bars else None,
+        "sentences": [flip.told(language) for flip in flips],
+        "chart": chart_plan.tornado(_shown(found), bars, theme=theme, language=language) if bars else None,
     }
 
 

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from batchline.sweep import Curve
 
 __all__ = [
+    "Bandwidth",
     "Brought",
     "CurveQuery",
     "CurveQuestion",

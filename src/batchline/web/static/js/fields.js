@@ -3,7 +3,8 @@
 import { byId, element } from "./dom.js";
 import { say } from "./words.js";
 
-// `fields` are { name, label, kind: "text" | "slider" | "choices", steps, text, options, none }; `values()` is the object.
+// `fields` are { name, label, kind: "text" | "slider" | "choices" | "select", steps, text, options, none, hint };
+// `values()` is the object.
 export class Fields {
   constructor(holder, prefix, fields, values, changed) {
     Object.assign(this, { holder, prefix, fields, values, changed });
@@ -33,7 +34,26 @@ export class Fields {
     label.dataset.text = field.label;
     const input = element("input");
     Object.assign(input, { id: this.id(field.name), type: "text", autocomplete: "off", spellcheck: false });
+    if (field.hint) input.placeholder = field.hint;
     input.addEventListener("input", () => this.give(field.name, input.value.trim()));
+    box.append(label, input);
+    return box;
+  }
+
+  select(field) {
+    const box = this.box(field);
+    const label = element("label");
+    label.htmlFor = this.id(field.name);
+    label.dataset.text = field.label;
+    const input = element("select");
+    input.id = this.id(field.name);
+    for (const [value, text] of field.options) {
+      const option = element("option");
+      option.value = value;
+      option.dataset.text = text;
+      input.append(option);
+    }
+    input.addEventListener("change", () => this.give(field.name, input.value));
     box.append(label, input);
     return box;
   }
@@ -97,7 +117,7 @@ export class Fields {
       }
       const input = byId(this.id(name));
       if (document.activeElement !== input) input.value = value;
-      if (kind === "text") continue;
+      if (kind === "text" || kind === "select") continue;
       if (none) input.placeholder = say(none);
       const number = Number.parseFloat(value);
       let at = Math.max(0, steps.indexOf(null));

@@ -11,6 +11,8 @@ import { percent, say, time, usd, whole } from "./words.js";
 const RATES = [0.1, 0.2, 0.5, 1, 2, 3, 5, 7, 10, 15, 20, 30, 50, 70, 100, 150, 200, 300, 500, 700, 1000];
 const LENGTHS = ["isl", "osl"];
 const NUMBERS = ["users", "confidence", "headroom", "prefix_hit_rate", "max_devices"];
+const PREFILL = ["replicas", "count", "tp", "pp", "dp", "ep", "busy", "prompt_s", "transfer_s"];
+const PAIRS = ["prices", "available"];
 const LISTS = ["accelerators", "weights"];
 
 export class PlanView {
@@ -43,6 +45,10 @@ export class PlanView {
       { name: "headroom", label: "ui_plan_headroom", kind: "slider", steps: [0, 0.05, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5], text: String },
       { name: "prefix_hit_rate", label: "ui_plan_hits", kind: "slider", steps: [0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9], text: String },
       { name: "max_devices", label: "ui_plan_most", kind: "slider", steps: [1, 2, 4, 8, 16, 32, 64, 128], text: String },
+      { name: "disaggregation", label: "ui_plan_apart", kind: "select", options: [["", "ui_plan_apart_allowed"], ["false", "ui_plan_apart_never"]] },
+      { name: "transfer", label: "ui_plan_transfer", kind: "text", hint: "50GB/s" },
+      { name: "prices", label: "ui_plan_prices", kind: "text", hint: "h100-sxm=2.50, b200=4" },
+      { name: "available", label: "ui_plan_available", kind: "text", hint: "h100-sxm=16" },
       { name: "accelerators", label: "ui_plan_on", kind: "choices", options: priced, none: "ui_plan_all" },
       { name: "weights", label: "ui_plan_weights", kind: "choices", options: ["checkpoint", "bf16", "fp8", "int8", "int4", "nvfp4"].filter((name) => name === "checkpoint" || choices.weights.includes(name)), none: "ui_plan_all" },
     ], values, changed);
@@ -65,7 +71,9 @@ export class PlanView {
     if (current().profile) question.profile = current().profile;
     for (const [name, value] of Object.entries(state.plan)) {
       if (LISTS.includes(name)) question[name] = value.split(",");
+      else if (PAIRS.includes(name)) question[name] = pairs(value);
       else if (name === "rate" && state.plan.users) continue;
+      else if (name === "disaggregation") question[name] = value !== "false";
       else question[name] = (NUMBERS.includes(name) || LENGTHS.includes(name) || name === "rate") && /^[\d.]+$/.test(value) ? Number(value) : value;
     }
     return { question, language: state.language, theme: this.theme() };
@@ -104,7 +112,7 @@ export class PlanView {
     put(byId("plan-why"), answer.sentences.join(" "));
     tilesInto(byId("plan-tiles"), answer.tiles);
     byId("plan-warnings").replaceChildren(...answer.warnings.map((text) => element("li", text)));
-    const refused = Object.entries(plan.refused).map(([reason, count]) => `${whole(count)} ${reason}`).join("; ");
+    const refused = answer.refused.map(({ why, deployments }) => `${whole(deployments)} ${why}`).join("; ");
     put(byId("plan-searched"), `${answer.searched} ${refused ? say("ui_refused", { reasons: refused }) : ""}`);
     byId("plan-flips").replaceChildren();
     byId("plan-tornado").hidden = true;
@@ -174,7 +182,7 @@ export class PlanView {
     ask_.textContent = say("ui_working");
     try {
       const found = await ask("api/v1/plan/flips", this.asked());
-      byId("plan-flips").replaceChildren(...found.flips.map((flip) => element("li", flip.sentence)));
+      byId("plan-flips").replaceChildren(...found.sentences.map((sentence) => element("li", sentence)));
       byId("plan-tornado").hidden = !found.chart;
       if (found.chart) await this.tornado.draw(found.chart, { padding: null, label: say("ui_flips") });
     } catch (error) {
@@ -185,13 +193,27 @@ export class PlanView {
   }
 
   table() {
-    const names = Object.keys(this.reply.plan.candidates[0]).filter((name) => !["promised", "usd_per_month_range"].includes(name));
-    return csv([names, ...[...this.reply.plan.candidates, ...this.reply.plan.front].map((one) => names.map((name) => one[name]))]);
+    const names = Object.keys(this.reply.plan.candidates[0]).filter((name) => !["promised", "usd_per_month_range", "prefill"].includes(name));
+    const rows = [...this.reply.plan.candidates, ...this.reply.plan.front];
+    return csv([
+      [...names, ...PREFILL.map((name) => `prefill_${name}`)],
+      ...rows.map((one) => [...names.map((name) => one[name]), ...PREFILL.map((name) => one.prefill?.[name] ?? "")]),
+    ]);
   }
 }
 
-function title(one) {
+// "h100-sxm=2.50, b200=4" by name; what is no number is left for the server to refuse.
+function pairs(text) {
+  const found = text.split(",").map((part) => part.split("=").map((word) => word.trim())).filter(([name]) => name);
+  return Object.fromEntries(found.map(([name, value]) => [name, Number.isNaN(Number(value || NaN)) ? value ?? "" : Number(value)]));
+}
+
+function layout(one) {
   const degrees = ["tp", "pp", "dp", "ep"].filter((name) => one[name] > 1).map((name) => `${name.toUpperCase()}${one[name]}`).join(" ") || "TP1";
-  const times = one.replicas > 1 ? `${one.replicas} x ` : "";
-  return `${times}${one.count} x ${one.accelerator}, ${degrees}, ${one.weights}, ${one.kv} KV, ${one.engine}`;
+  return `${one.replicas > 1 ? `${one.replicas} x ` : ""}${one.count} x ${one.accelerator ?? ""}, ${degrees}`.replace(" x ,", ",");
+}
+
+function title(one) {
+  const prompts = one.prefill ? ` + ${say("ui_plan_apart")} ${layout(one.prefill)}` : "";
+  return `${layout(one)}${prompts}, ${one.weights}, ${one.kv} KV, ${one.engine}`;
 }

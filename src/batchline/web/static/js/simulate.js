@@ -30,7 +30,7 @@ export class SimulateView {
       { name: "replicas", label: "ui_sim_replicas", kind: "slider", steps: [1, 2, 3, 4, 5, 6, 8, 10, 12, 16], text: String },
       { name: "ttft", label: "ui_plan_ttft", kind: "text" },
       { name: "tpot", label: "ui_plan_tpot", kind: "text" },
-      { name: "arrivals", label: "ui_sim_arrivals", kind: "text" },
+      { name: "arrivals", label: "ui_sim_arrivals", kind: "text", hint: "poisson" },
     ], values, changed);
     this.more = new Fields(byId("simulate-more"), "simulate", [
       { name: "requests", label: "ui_sim_requests", kind: "slider", steps: [500, 1000, 2000, 3000, 5000, 10000, 20000], text: String },
