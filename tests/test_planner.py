@@ -211,6 +211,45 @@ def test_the_winner_is_that_of_a_slow_independent_loop(changes):
     assert best.usd_per_hour == pytest.approx(wanted, rel=1e-9), (how, best.title)
 
 
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"rate": 40.0},
+        {"rate": None, "headroom": 0.0},
+        {"tpot": "12ms", "itl": "80ms"},
+        {"e2e": "p90:9s", "confidence": 0.8, "model": "qwen3-30b-a3b"},
+    ],
+)
+def test_rows_that_are_not_looked_at_would_not_lead(changes, monkeypatch):
+    from batchline.planner import disaggregation, search
+
+    question = Question(**(SMALL | {"engines": ("vllm", "sglang")} | changes))
+    quick = plan(question)
+    monkeypatch.setattr(search.Search, "_floor", lambda self: np.zeros(len(self.budget)))
+    monkeypatch.setattr(disaggregation.Pools, "find_floor", lambda _: None)
+    slow = plan(question)
+    assert [one.title for one in quick.candidates] == [one.title for one in slow.candidates]
+    assert quick.best_of.keys() == slow.best_of.keys()
+    for name, one in quick.best_of.items():
+        assert one.usd_per_month == pytest.approx(slow.best_of[name].usd_per_month), name
+    assert {one.title for one in quick.front} == {one.title for one in slow.front}
+    assert quick.refused == slow.refused
+
+
+@settings(max_examples=25, deadline=None)
+@given(isl=st.integers(32, 8192), osl=st.integers(16, 2048), tpot=st.floats(0.006, 0.08), percentile=st.floats(5, 99.5))
+def test_no_replica_carries_more_than_its_ceiling(isl, osl, tpot, percentile):
+    one = Deployment.of("llama-3.1-8b", "h100")
+    server = Server(
+        readings.ideal_of(one, isl + osl / 2, isl), prior.load().coefficients(readings.case_of(one)), isl, osl, 200.0
+    )
+    promises = {"tpot": goodput.Promise(tpot, percentile), "ttft": goodput.Promise(2.0, 95)}
+    found = goodput.goodput(server, promises)
+    if found.keeps:
+        assert float(found.point.requests_per_s) <= float(goodput.ceiling(server, promises)) * (1 + 1e-9)
+    assert bool(found.keeps) == bool(goodput.keeps_alone(server, promises))
+
+
 # -- laws --------------------------------------------------------------------------------------------------------------
 
 SMALL = CHAT | {

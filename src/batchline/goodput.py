@@ -23,6 +23,7 @@ References
 
 from __future__ import annotations
 
+import math
 import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -51,9 +52,11 @@ __all__ = [
     "Server",
     "at_load",
     "batch_for",
+    "ceiling",
     "chance",
     "factor_at",
     "goodput",
+    "keeps_alone",
     "point",
 ]
 
@@ -61,6 +64,8 @@ PROMISES = ("ttft", "tpot", "itl", "e2e")
 """What can be promised: time to first token, time per output token, longest gap, whole request."""
 
 _HALVINGS = 30  # to a hundred-thousandth of a sequence
+_AT_ONCE = 16_384  # numbers for which numpy's work outweighs the call
+_COARSE = 7
 _TURNS = 13  # to ten digits where a step grows evenly
 _CHANCES = (0.5, 0.8, 0.9)  # what the factors of prior.Prior.intervals are said to hold
 
@@ -456,6 +461,61 @@ def at_load(server: Server, load: Floats, promises: Mapping[str, Promise]) -> tu
     return there, kept & np.asarray(there.requests_per_s >= load * (1.0 - 1e-4))
 
 
+def keeps_alone(server: Server, promises: Mapping[str, Promise]) -> NDArray[np.bool_]:
+    """Whether a replica keeps its promises for a single request.
+
+    Parameters
+    ----------
+    server : Server
+        One replica, or arrays of them.
+    promises : mapping of str to Promise
+        By name: "ttft", "tpot", "itl", "e2e".
+
+    Returns
+    -------
+    array of bool
+        Whether any load keeps them.
+    """
+    slots = _slots_of(server, promises)
+    alone = _shown(server, 1e-6 * np.maximum(slots.full, 1.0), promises, slots)
+    return np.asarray((slots.narrow >= server.ideal.dp) & _kept(alone, promises))
+
+
+def ceiling(server: Server, promises: Mapping[str, Promise]) -> NDArray[np.float64]:
+    """Load that a replica surely does not pass: it counts memory and the mean time per token, and no wait.
+
+    Parameters
+    ----------
+    server : Server
+        One replica, or arrays of them.
+    promises : mapping of str to Promise
+        By name; of them "tpot" counts, where it is of the mean or of a percentile above the middle.
+
+    Returns
+    -------
+    array
+        Requests [1/s]; `goodput` finds no more.
+
+    Examples
+    --------
+    >>> from batchline.step import Coefficients, ideal
+    >>> one = ideal(weight_bytes=15e9, kv_read_bytes=1536 * 131072, active_params=7.5e9, layers=32, bandwidth=3.35e12,
+    ...             flops=989e12, flops_bf16=989e12)
+    >>> server = Server(one, Coefficients(layer_overhead=40e-6), isl=1024, osl=1024, capacity_batch=300)
+    >>> asked = {"tpot": Promise.parse("p99:10ms"), "ttft": Promise.parse("p95:1s")}
+    >>> bool(ceiling(server, asked) >= goodput(server, asked).point.requests_per_s)
+    True
+    """
+    high = np.maximum(np.asarray(server.slots, dtype=float), 0.0)
+    low, promise = np.zeros_like(high), promises.get("tpot")
+    if promise is not None and promise.z >= 0.0:
+        for _ in range(_COARSE):  # whatever is between them, the upper end is never passed
+            middle = (low + high) / 2.0
+            keeps = np.asarray(server.load.pace(middle, 0.0).tpot_s <= promise.seconds)
+            low, high = np.where(keeps, middle, low), np.where(keeps, high, middle)
+    return np.asarray(server.load.pace(high, 0.0).requests_per_s)
+
+
 def _kept(there: Point, promises: Mapping[str, Promise]) -> NDArray[np.bool_]:
     kept = np.asarray(np.isfinite(there.ttft_s) & (there.batch < there.slots))
     for name, promise in promises.items():
@@ -548,13 +608,17 @@ def _widest(server: Server, promise: Promise | None, most: NDArray[np.float64]) 
 
 
 def largest(keeps: Callable[[Floats], NDArray[np.bool_]], high: Floats) -> NDArray[np.float64]:
-    """Largest batch that keeps the promises, between 0 and `high`, by halving."""
+    """Largest batch that keeps the promises, between 0 and `high`, by halving: few rows take several halves at once."""
     upper = np.array(high, dtype=float)
     lower = np.zeros_like(upper)
-    for _ in range(_HALVINGS):
-        middle = (lower + upper) / 2.0
-        good = keeps(middle)
-        lower, upper = np.where(good, middle, lower), np.where(good, upper, middle)
+    bits = int(np.clip(np.log2(1.0 + _AT_ONCE / max(1, upper.size)), 1, 5))
+    parts = 2**bits
+    shares = (np.arange(1, parts) / parts).reshape(-1, *(1,) * upper.ndim)
+    for _ in range(math.ceil(_HALVINGS / bits)):
+        width = upper - lower
+        good = keeps(lower + shares * width)
+        first_bad = np.where(good.all(axis=0), parts - 1, np.argmin(good, axis=0))
+        lower, upper = lower + width * first_bad / parts, lower + width * (first_bad + 1) / parts
     return lower
 
 

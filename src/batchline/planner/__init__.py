@@ -85,7 +85,8 @@ def plan(model: str | Question, priors: Prior | None = None, **options: Any) -> 
         candidates=tuple(told),
         front=tuple(known[pair] for pair in front),
         refused=dict(sorted(search.refused.items(), key=lambda row: -row[1])),
-        searched=search.space.considered * question.max_batch * len(question.budgets),
+        searched=(search.space.considered * len(question.budgets) + (search.pools.pairs if search.pools else 0))
+        * question.max_batch,
         deployments=search.space.considered,
         seconds=time.perf_counter() - started,
         nearest=None if leading else nearest(search, np.arange(len(search.budget))),

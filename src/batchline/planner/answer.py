@@ -254,7 +254,7 @@ class Plan(Shown):
     refused : mapping of str to int
         Deployments that cannot be used, by reason.
     searched : int
-        Configurations decided: deployments x batches x budgets.
+        Configurations decided: deployments x batches x budgets, and pairs of prefill and decode layouts x batches.
     deployments : int
         Deployments looked at.
     seconds : float

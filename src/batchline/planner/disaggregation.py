@@ -73,6 +73,7 @@ class Pools:
         shape = (len(self.rows), columns)
         self.exact, self.prompts_counted = (np.zeros(len(self.rows), dtype=bool) for _ in range(2))
         self.takes_prompts = np.ones(len(self.rows), dtype=bool)
+        self.floor, self.decided = np.zeros(len(self.rows)), np.zeros(len(self.rows), dtype=bool)
         self.cost, self.copies = np.full(shape, np.inf), np.ones(shape)
         self.prefill, self.prefill_copies, self.slots = np.zeros(shape, dtype=np.intp), np.ones(shape), np.ones(shape)
 
@@ -85,6 +86,11 @@ class Pools:
         mates = np.full((len(groups), len(space.layouts)), -1, dtype=np.intp)
         mates[group, space.layout[rows]] = np.arange(len(rows))
         return mates, group
+
+    @property
+    def pairs(self) -> int:
+        """Decode deployments, each with every prefill layout that goes with it [-]."""
+        return int((self.mates >= 0).sum(axis=1)[self.group].sum())
 
     # -- one side and the other ----------------------------------------------------------------------------------------
 
@@ -129,10 +135,29 @@ class Pools:
         row = np.arange(len(at))
         return mates[row, choice], copies[row, choice], cost[row, choice]
 
+    def find_floor(self) -> None:
+        """Find the cost that the pools of no deployment go below; 0 where devices that lack are counted."""
+        if self.search.question.available or len(self.rows) == 0:
+            return
+        most = goodput.ceiling(self.decoder(np.arange(len(self.rows))), self.search.promises)
+        with np.errstate(divide="ignore"):
+            decode = np.maximum(np.ceil(self.sure / most * (1.0 - 1e-9)), 1.0) * self.usd
+        prompts = np.maximum(np.ceil(self.sure * self.busy / self.ranks * (1.0 - 1e-9)), 1.0) * self.usd
+        self.floor = decode + np.where(self.mates >= 0, prompts[self.mates], np.inf).min(axis=1)[self.group]
+
+    def keeps_alone(self, at: NDArray[np.intp]) -> NDArray[np.bool_]:
+        """Whether the promises hold for a single request, with any prefill layout."""
+        if len(at) == 0:
+            return np.zeros(0, dtype=bool)
+        shown, keeps = self._shown(at, 1e-9)
+        return keeps & np.isfinite(self._cheapest_prefill(at, shown)[2])
+
     # -- the cheapest pools of each deployment -------------------------------------------------------------------------
 
     def carry(self, at: NDArray[np.intp]) -> None:
         """Find for each decode deployment the replicas, and the prefill pool, that carry the load for the least."""
+        if len(at) == 0:
+            return
         limit = goodput.goodput(self.decoder(at), self.search.promises)
         most = np.where(limit.keeps & (self.capacity[at] > 0), np.asarray(limit.point.requests_per_s), 0.0)
         with np.errstate(divide="ignore"):
@@ -141,22 +166,33 @@ class Pools:
         at, copies = at[np.isfinite(fewest)], fewest[np.isfinite(fewest)]
         end = _MOST * copies
         floor = self._cheapest_prefill(at, self._shown(at, self.sure / end)[0])[2]
-        while len(at):
-            self._settle(at, copies, 0)
-            copies = copies + 1.0
-            more = (copies <= end) & (copies * self.usd[at] + floor < self._limit(at))
-            at, copies, end, floor = at[more], copies[more], end[more], floor[more]
+        can = np.isfinite(floor)
+        at, copies, end, floor = at[can], copies[can], end[can], floor[can]
+        self._settle(at, copies)
+        # All numbers of replicas that could still pay, at once: a place for each.
+        last = np.minimum(end, np.ceil((self._limit(at) - floor) / self.usd[at]) - 1.0)
+        more = np.maximum(last - copies, 0.0).astype(np.intp)
+        each = np.repeat(np.arange(len(at)), more)
+        further = np.arange(len(each)) - np.repeat(np.cumsum(more) - more, more) + 1.0
+        self._settle(at[each], copies[each] + further)
 
-    def _settle(self, at: NDArray[np.intp], copies: NDArray[np.float64], column: int) -> None:
-        """Take so many decode replicas, with their cheapest prefill pool, where that is cheaper than what is there."""
+    def _settle(self, at: NDArray[np.intp], copies: NDArray[np.float64], column: NDArray[np.intp] | int = 0) -> None:
+        """Take so many decode replicas, with their cheapest prefill pool, where that is cheaper than what is there.
+
+        A deployment may come with several numbers of replicas: the fewest of the cheapest is taken.
+        """
+        column = np.broadcast_to(column, len(at))
         shown, keeps = self._shown(at, self.sure / copies)
         source, sources, usd = self._cheapest_prefill(at, shown)
         cost = np.where(keeps, copies * self.usd[at] + usd, np.inf)
         finite = np.isfinite(cost)
         devices = copies * self.count[at] + np.where(finite, sources, 0.0) * self.count[source]
         cost[devices > self.search.there[self.rows[at]]] = np.inf
-        better = cost < self.cost[at, column] * (1.0 - 1e-12)
-        won = at[better]
+        order = np.lexsort((copies, cost.round(9), column, at))
+        place = at * self.cost.shape[1] + column
+        order = order[np.unique(place[order], return_index=True)[1]]
+        order = order[cost[order] < self.cost[at[order], column[order]] * (1.0 - 1e-12)]
+        won = at[order], column[order]
         for table, values in (
             (self.cost, cost),
             (self.copies, copies),
@@ -164,7 +200,7 @@ class Pools:
             (self.prefill_copies, sources),
             (self.slots, np.asarray(shown.slots)),
         ):
-            table[won, column] = values[better]
+            table[won] = values[order]
 
     def _limit(self, at: NDArray[np.intp]) -> NDArray[np.float64]:
         """Cost from which on pools lead nothing: their own so far, and the cheapest of all that they could lead."""
@@ -178,26 +214,27 @@ class Pools:
 
     def points(self, at: NDArray[np.intp], more: tuple[float, ...], first: int) -> None:
         """Give the search what pools show and cost, in its columns from `first` on: with the fewest, and with more."""
-        search, before = self.search, np.zeros(len(at))
+        search = self.search
         search.cost[self.rows[at], first : first + len(more)] = np.inf
-        for column, times in enumerate(more):
-            wanted = np.ceil(self.copies[at, 0] * times)
-            fresh = np.isfinite(self.cost[at, 0]) & (wanted > before)
-            before = wanted
-            if column:
-                fresh &= wanted * self.usd[at] <= search.dearest
-                self.cost[at, column] = np.inf
-                self._settle(at[fresh], wanted[fresh], column)
-            ready = at[fresh]
-            ready = ready[self.cost[ready, column] <= (search.dearest if column else np.finfo(float).max)]
-            copies, sources = self.copies[ready, column], self.prefill_copies[ready, column]
-            server = self.whole(ready, np.full(len(ready), column))
-            batch = goodput.batch_for(server, self.load / copies, self.slots[ready, column])
-            shown = goodput.point(server, batch, self.slots[ready, column], {})
-            place = self.rows[ready], first + column
-            search.cost[place], search.copies[place], search.batch[place] = self.cost[ready, column], copies, batch
-            search.tpot[place], search.ttft[place] = shown.tpot_s, shown.ttft_s
-            search.devices[place] = copies * self.count[ready] + sources * self.count[self.prefill[ready, column]]
+        copies = np.ceil(self.copies[at, 0][:, None] * np.array(more))
+        fresh = np.isfinite(self.cost[at, 0])[:, None] & (np.diff(copies, axis=1, prepend=0.0) > 0.0)
+        fresh[:, 1:] &= copies[:, 1:] * self.usd[at][:, None] <= search.dearest
+        if len(more) > 1:
+            self.cost[at, 1:] = np.inf
+            rows, columns = np.nonzero(fresh[:, 1:])
+            self._settle(at[rows], copies[rows, columns + 1], columns + 1)
+        rows, columns = np.nonzero(fresh)
+        ready = at[rows]
+        near = np.isfinite(self.cost[ready, columns]) & ((columns == 0) | (self.cost[ready, columns] <= search.dearest))
+        ready, columns = ready[near], columns[near]
+        taken, sources = self.copies[ready, columns], self.prefill_copies[ready, columns]
+        server, slots = self.whole(ready, columns), self.slots[ready, columns]
+        batch = goodput.batch_for(server, self.load / taken, slots)
+        shown = goodput.point(server, batch, slots, {})
+        place = self.rows[ready], first + columns
+        search.cost[place], search.copies[place], search.batch[place] = self.cost[ready, columns], taken, batch
+        search.tpot[place], search.ttft[place] = shown.tpot_s, shown.ttft_s
+        search.devices[place] = taken * self.count[ready] + sources * self.count[self.prefill[ready, columns]]
 
     def count_exactly(self, at: NDArray[np.intp], column: NDArray[np.intp]) -> NDArray[np.intp]:
         """Count the memory of pools as their engines do; gives the deployments whose pools have to be found again."""

@@ -29,6 +29,7 @@ __all__ = ["ROUNDS", "Search"]
 ROUNDS = 40
 _MORE = (1.0, 1.25, 1.5, 2.0, 3.0, 4.0)  # replicas over the fewest: dearer and faster
 _DEAREST = 4.0  # the front ends at so many times the cheapest
+_SEEDS = 12  # rows of each kind that are looked at first
 _SHOWN = 3
 _ALIKE = 0.02  # times that differ by less are not worth a place on the front: predictions miss by more
 
@@ -68,7 +69,10 @@ class Search:
         self.cost = np.full(shape, np.inf)
         self.tpot, self.ttft, self.devices, self.batch, self.copies = (np.zeros(shape) for _ in range(5))
         self.dearest = np.inf  # cost at which the front ends
-        self.leads = np.stack([self.rows.accelerator, self.rows.weight, self.rows.kv, self.rows.engine])
+        self.tp = np.array([one.tp for one in space.layouts], dtype=np.intp)[self.rows.layout]
+        # What the cheapest is told of: each accelerator, format, engine and degree of tensor parallelism.
+        self.leads = np.stack([self.rows.accelerator, self.rows.weight, self.rows.kv, self.rows.engine, self.tp])
+        self.floor, self.decided = np.zeros(size), np.zeros(size, dtype=bool)
         apart = question.disaggregation and question.rate is not None and size > 0
         self.pools = Pools(self, question.rate, len(_MORE)) if apart and question.rate is not None else None
 
@@ -144,27 +148,87 @@ class Search:
     def settle(self, *, brief: bool = False) -> list[tuple[int, int]]:
         """Cheapest pairs, once nothing that leads by cost or on the front is flattered; `brief` looks at cost alone.
 
-        An exact count of memory only takes away, so a pair that an exactly counted one beats stays beaten.
+        No row costs less than its floor, so those whose floor is above all that they could lead need no closer look. An
+        exact count of memory only takes away, so a pair that an exactly counted one beats stays beaten.
         """
-        everything = np.arange(len(self.budget))
-        if len(everything) == 0:
+        if len(self.budget) == 0:
             return []
         more = _MORE[:1] if brief or self.load is None else _MORE
-        self.carry(everything)
-        self._points(everything, _MORE[:1])
+        self.floor = self._floor()
         if self.pools is not None:
-            self.pools.carry(np.arange(len(self.pools.rows)))
-            self.pools.points(np.arange(len(self.pools.rows)), _MORE[:1], len(_MORE))
+            self.pools.find_floor()
+        self._look(_MORE[:1], brief=brief, seeds=True)
+        self._look(_MORE[:1], brief=brief)
         self.dearest = _DEAREST * float(self.cost.min())
         if len(more) > 1:
-            self._points(everything, more)
+            self._points(np.flatnonzero(self.decided), more)
             if self.pools is not None:
-                self.pools.points(np.arange(len(self.pools.rows)), more, len(_MORE))
-        self._refuse(everything)
+                self.pools.points(np.flatnonzero(self.pools.decided), more, len(_MORE))
         for _ in range(ROUNDS):
-            if not self._count_exactly(self._first() if brief else self._leaders(), more):
+            if self._count_exactly(self._first() if brief else self._leaders(), more):
+                continue
+            if not self._look(more, brief=brief):
                 break
+        if not brief:
+            self._refuse()
         return self._first() if brief else self._cheapest()
+
+    def _floor(self) -> NDArray[np.float64]:
+        """Cost that no row goes below; 0 where that is not known."""
+        q = self.question
+        if q.users is not None or q.available:
+            return np.zeros(len(self.budget))  # the load depends on the answer, or those that lack devices are counted
+        most = goodput.ceiling(self.server(np.arange(len(self.budget))), self.promises) * (1.0 - q.headroom)
+        with np.errstate(divide="ignore"):
+            if self.load is None:
+                return np.asarray(self.rows.usd_per_hour / 3600.0 / most)
+            return np.asarray(np.maximum(np.ceil(self.load / most * (1.0 - 1e-9)), 1.0) * self.rows.usd_per_hour)
+
+    def _look(self, more: tuple[float, ...], *, brief: bool, seeds: bool = False) -> bool:
+        """Look closely at the rows and pools whose floor is below what they could lead; False when there are none."""
+        rows = self._worth(self.floor, self.decided, np.arange(len(self.budget)), 0, brief=brief, seeds=seeds)
+        self.decided[rows] = True
+        self.carry(rows)
+        self._points(rows, more)
+        if self.pools is None:
+            return len(rows) > 0
+        pools = self.pools
+        at = self._worth(pools.floor, pools.decided, pools.rows, len(_MORE), brief=brief, seeds=seeds)
+        pools.decided[at] = True
+        pools.carry(at)
+        pools.points(at, more, len(_MORE))
+        return len(rows) > 0 or len(at) > 0
+
+    def _worth(
+        self,
+        floor: NDArray[np.float64],
+        decided: NDArray[np.bool_],
+        rows: NDArray[np.intp],
+        half: int,
+        *,
+        brief: bool,
+        seeds: bool,
+    ) -> NDArray[np.intp]:
+        """Which of some rows may lead; to begin with, those of the lowest floors of each kind."""
+        if seeds:
+            order = np.argsort(floor, kind="stable")
+            found = np.zeros(len(rows), dtype=bool)
+            found[order[:_SEEDS]] = True
+            for kind in () if brief else self.leads[:, rows[order]]:
+                for value in range(int(kind.max(initial=-1)) + 1):
+                    found[order[np.flatnonzero(kind == value)[:_SEEDS]]] = True
+            return np.flatnonzero(found & np.isfinite(floor))
+        best = self.cost[:, :: len(_MORE)]
+        if brief:
+            limit = np.full(len(rows), best.min())
+        else:
+            limit = np.full(len(rows), max(_DEAREST * best.min(), best[:, half // len(_MORE)].min()))
+            cheapest = best.min(axis=1)
+            for kind in self.leads:
+                of_kind = np.full(1 + int(kind.max(initial=0)), np.inf)
+                np.minimum.at(of_kind, kind, cheapest)
+                limit = np.maximum(limit, of_kind[kind[rows]])
+        return np.flatnonzero(~decided & np.isfinite(floor) & (floor <= limit * (1.0 + 1e-9)))
 
     def is_apart(self, column: int) -> bool:
         """Whether a column is of prompts and decoding on machines of their own."""
@@ -178,11 +242,19 @@ class Search:
     def _origin(self, rows: NDArray[np.intp]) -> NDArray[np.intp]:
         return rows // len(self.budgets)
 
-    def _refuse(self, rows: NDArray[np.intp]) -> None:
+    def _refuse(self) -> None:
         """Count deployments that no budget makes fit for the load, by the reason."""
+        fit = np.isfinite(self.cost).any(axis=1)
+        rest = np.flatnonzero(~self.decided & ~fit)
+        fit[rest] = goodput.keeps_alone(self.server(rest), self.promises)
+        if self.pools is not None:
+            at = self.pools.at[~fit & (self.pools.at >= 0)]
+            at = at[~self.pools.decided[at]]
+            fit[self.pools.rows[at]] = self.pools.keeps_alone(at)
         kept, lacking = np.zeros(self.space.size, dtype=bool), np.zeros(self.space.size, dtype=bool)
-        np.logical_or.at(kept, self._origin(rows), np.isfinite(self.cost[rows]).any(axis=1))
-        np.logical_or.at(lacking, self._origin(rows), self.lacking[rows])
+        origin = np.arange(len(fit)) // len(self.budgets)
+        np.logical_or.at(kept, origin, fit)
+        np.logical_or.at(lacking, origin, self.lacking)
         counts = {
             "more devices than are available": int((lacking & ~kept).sum()),
             "the promises are missed even by a single request": int((~kept & ~lacking).sum()),
@@ -194,24 +266,24 @@ class Search:
         q = self.question
         self.cost[rows, : len(more)] = np.inf
         rows = rows[self.keeps[rows]]
-        before = np.zeros(len(rows))
-        for j, times in enumerate(more):
-            copies = np.ceil(self.replicas[rows] * times)
-            fresh = (copies > before) & (copies * self.rows.count[rows] <= self.there[rows])
-            before = copies
-            if j:
-                fresh &= copies * self.rows.usd_per_hour[rows] <= self.dearest
-            here, copies = rows[fresh], copies[fresh]
-            server, slots = self.server(here, sure=False), self.slots[here]
-            load = self.allowed[here] if self.load is None else self.load / copies
-            batch = goodput.batch_for(server, load, slots, think_s=q.think_s if q.users is not None else None)
-            shown = goodput.point(server, batch, slots, {})
-            usd = copies * self.rows.usd_per_hour[here]
-            # Without a load a replica is judged by what a request costs when it carries the most.
-            self.cost[here, j] = usd if self.load is not None else usd / 3600.0 / np.asarray(shown.requests_per_s)
-            self.tpot[here, j], self.ttft[here, j] = shown.tpot_s, shown.ttft_s
-            self.devices[here, j] = copies * self.rows.count[here]
-            self.batch[here, j], self.copies[here, j] = batch, copies
+        copies = np.ceil(self.replicas[rows][:, None] * np.array(more))
+        fresh = (np.diff(copies, axis=1, prepend=0.0) > 0.0) & (
+            copies * self.rows.count[rows][:, None] <= self.there[rows][:, None]
+        )
+        fresh[:, 1:] &= copies[:, 1:] * self.rows.usd_per_hour[rows][:, None] <= self.dearest
+        each, columns = np.nonzero(fresh)
+        here, copies = rows[each], copies[each, columns]
+        server, slots = self.server(here, sure=False), self.slots[here]
+        load = self.allowed[here] if self.load is None else self.load / copies
+        batch = goodput.batch_for(server, load, slots, think_s=q.think_s if q.users is not None else None)
+        shown = goodput.point(server, batch, slots, {})
+        usd = copies * self.rows.usd_per_hour[here]
+        place = here, columns
+        # Without a load a replica is judged by what a request costs when it carries the most.
+        self.cost[place] = usd if self.load is not None else usd / 3600.0 / np.asarray(shown.requests_per_s)
+        self.tpot[place], self.ttft[place] = shown.tpot_s, shown.ttft_s
+        self.devices[place] = copies * self.rows.count[here]
+        self.batch[place], self.copies[place] = batch, copies
 
     def _count_exactly(self, pairs: list[tuple[int, int]], more: tuple[float, ...]) -> bool:
         """Count the memory of pairs as their engines do, and find their load again; False when all were counted."""
@@ -332,7 +404,7 @@ class Search:
         """Cheapest pair for each accelerator, format, engine and degree of tensor parallelism, and for either way."""
         rows, columns = self._order()
         space = self.rows
-        tp = np.array([one.tp for one in space.layouts])[space.layout[rows]]
+        tp = self.tp[rows]
         named: list[tuple[str, NDArray[np.intp], Any]] = [
             ("accelerator", space.accelerator[rows], [device.name for device in space.accelerators]),
             ("weights", space.weight[rows], [name or self.architecture.weight_format for name in space.weights]),
