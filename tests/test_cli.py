@@ -198,3 +198,48 @@ def test_plots_are_written(tmp_path):
     for name in ("six.svg", "six.json"):
         run("curve", "llama-3.1-8b", "--on", "h100", "--plot", str(tmp_path / name))
         assert (tmp_path / name).stat().st_size > 1000
+
+
+LOADED = ["curve", "llama-3.1-70b", "--on", "4xh100", "--isl", "2k", "--osl", "512", "--batch", "64", "--json"]
+
+
+def serving_of(*options):
+    ran = CliRunner().invoke(cli, [*LOADED, *options])
+    assert ran.exit_code == 0, ran.output
+    return json.loads(ran.output)["serving"]
+
+
+def test_the_load_of_a_curve_is_clients_a_rate_or_a_batch():
+    clients, rate, batch = (
+        serving_of(*options)
+        for options in (["--concurrency", "32"], ["--rate", "2/s"], ["--concurrency", "32", "--arrivals", "batch"])
+    )
+    assert clients["concurrency"] == 32
+    assert rate["rate"] == rate["requests_per_s"] == 2.0
+    assert batch["running_batch"] == 32
+    assert serving_of("--rate", "50/s")["ttft_s"] is None
+
+
+def test_bursts_caches_budgets_and_drafts_move_ttft_and_tpot():
+    plain = serving_of("--rate", "2/s")
+    assert serving_of("--rate", "2/s", "--arrivals", "cv:3")["ttft_s"] > plain["ttft_s"]
+    assert serving_of("--rate", "2/s", "--arrivals", "even")["ttft_s"] < plain["ttft_s"]
+    assert serving_of("--rate", "2/s", "--prefix-hit-rate", "0.5")["ttft_s"] < plain["ttft_s"]
+    assert serving_of("--rate", "2/s", "--max-num-batched-tokens", "256")["ttft_s"] > plain["ttft_s"]
+    drafted = serving_of("--rate", "2/s", "--speculation", "0.8,4")
+    assert drafted["tpot_s"] < plain["tpot_s"]
+    assert drafted["tokens_per_step"] == pytest.approx(3.3616)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        ["--rate", "2/s", "--concurrency", "3"],
+        ["--arrivals", "even"],
+        ["--rate", "2/s", "--arrivals", "together"],
+        ["--arrivals", "sometimes"],
+        ["--speculation", "2,4"],
+    ],
+)
+def test_a_load_that_contradicts_itself_is_refused(options):
+    assert CliRunner().invoke(cli, [*LOADED, *options]).exit_code != 0

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from batchline import accelerator, architecture, prior, readings, step, sweep
 from batchline.architecture import Architecture
 from batchline.deployment import Deployment
-from batchline.errors import BatchlineError
+from batchline.errors import BatchlineError, InputError
 
 from .strategies import deployments
 
@@ -102,3 +102,22 @@ def test_an_unknown_client_is_no_way_of_sending():
     }
     assert shares[""] < 2 < shares["sweep"]
     assert min(shares.values()) < shares[""] < max(shares.values())
+
+
+def test_one_load_is_asked_for():
+    one = Deployment.of("llama-3.1-8b", "h100")
+    for loads in ({}, {"concurrency": 8, "rate": 1.0}, {"rate": 1.0, "prefill": one}):
+        with pytest.raises(InputError):
+            readings.steady(one, 1024, 128, **loads)
+
+
+def test_a_prefill_pool_spares_the_decoding_and_may_hold_it_back():
+    one = Deployment.of("llama-3.1-8b", "h100")
+    beside = readings.steady(one, 8192, 128, 32)
+    apart, starved = (
+        readings.steady(one, 8192, 128, 32, prefill=one, prefill_instances=n, pool_bandwidth=50e9) for n in (8, 0.2)
+    )
+    assert apart.tpot_s < beside.tpot_s
+    assert starved.saturated_by == "prefill"
+    assert starved.ttft_s > apart.ttft_s
+    assert starved.requests_per_s < apart.requests_per_s

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from batchline import prior, roofline, serving, step
-from batchline.errors import MissingFactError, UnknownNameError
+from batchline.errors import InputError, MissingFactError, UnknownNameError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -222,23 +222,54 @@ def steady(
     deployment: Deployment,
     isl: float,
     osl: float,
-    concurrency: Floats,
+    concurrency: Floats | None = None,
     *,
+    rate: Floats | None = None,
+    batch: Floats | None = None,
+    arrival_scv: Floats = 1.0,
+    length_scv: Floats = 0.0,
+    arrival_clumping: Floats | None = None,
     max_num_seqs: Floats = np.inf,
+    max_num_batched_tokens: Floats | None = None,
+    prefix_hit_rate: Floats = 0.0,
+    speculation: serving.Speculation | None = None,
+    prefill: Deployment | None = None,
+    prefill_instances: Floats = np.inf,
+    pool_bandwidth: Floats = np.inf,
     priors: Prior | None = None,
 ) -> serving.Steady:
-    """Steady state of a deployment whose clients keep a number of requests in flight.
+    """Steady state of a deployment under a load: clients, a rate, or a batch.
 
     Parameters
     ----------
     deployment : Deployment
-        What serves.
+        What serves; with `prefill` it only decodes.
     isl, osl : float
         Input and output length of a request [token].
-    concurrency : float or array
-        Requests in flight [request].
+    concurrency : float or array, optional
+        Closed loop: requests that clients keep in flight [request].
+    rate : float or array, optional
+        Open loop: requests that arrive [1/s].
+    batch : float or array, optional
+        A batch that starts together and runs to its end [sequence].
+    arrival_scv, length_scv : float or array
+        Open loop: squared coefficients of variation of the gaps between arrivals and of the output lengths [-].
+    arrival_clumping : float or array, optional
+        Closed loop: 0 when clients send one by one, 1 all at once; default what was seen with the engine [-].
     max_num_seqs : float or array
         The engine's own limit, per data-parallel rank [sequence].
+    max_num_batched_tokens : float or array, optional
+        Chunked-prefill token budget of a step [token].
+    prefix_hit_rate : float or array
+        Share of prompt tokens found in the prefix cache [-].
+    speculation : serving.Speculation, optional
+        Speculative decoding.
+    prefill : Deployment, optional
+        Closed loop: one instance of a pool that computes the prompts.
+    prefill_instances : float or array
+        Of these, for each decoding instance [-].
+    pool_bandwidth : float or array
+        Between the pools, of one prefill instance [B/s].
     priors : prior.Prior, optional
         Coefficients; by default those that the package ships.
 
@@ -247,22 +278,75 @@ def steady(
     serving.Steady
         Running batch, TPOT, TTFT, throughput and what saturates.
 
+    Raises
+    ------
+    InputError
+        Not exactly one of the three loads is given, or a prefill pool with another load than clients.
+
     Examples
     --------
     >>> from batchline.deployment import Deployment
-    >>> s = steady(Deployment.of("llama-3.1-8b", "h100"), 1024, 1024, 32)
-    >>> bool(30 < s.running_batch <= 32)
+    >>> one = Deployment.of("llama-3.1-8b", "h100")
+    >>> bool(30 < steady(one, 1024, 1024, 32).running_batch <= 32)
+    True
+    >>> poisson, bursts = (steady(one, 1024, 128, rate=8.0, arrival_scv=scv) for scv in (1.0, 9.0))
+    >>> bool(poisson.ttft_s < bursts.ttft_s)
     True
     """
     context = isl + osl / 2  # a sequence grows from isl to isl + osl while it decodes
+    if sum(load is not None for load in (concurrency, rate, batch)) != 1:
+        raise InputError("A load is clients, a rate or a batch.", "", "Give one of concurrency, rate and batch.")
+    known = priors or prior.load()
+    ideal, engine = ideal_of(deployment, context, isl), known.coefficients(case_of(deployment))
+    capacity = deployment.capacity_batch(context)
+    if prefill is not None:
+        if concurrency is None:
+            raise InputError("A prefill pool is predicted for clients.", "", "Give concurrency.")
+        return serving.disaggregated(
+            ideal_of(prefill, context, isl),
+            ideal,
+            engine,
+            concurrency,
+            isl,
+            osl,
+            capacity,
+            transfer_s=serving.kv_transfer_s(prefill.architecture.stored_bytes(isl, prefill.kv), pool_bandwidth),
+            max_num_seqs=max_num_seqs,
+            prefix_hit_rate=prefix_hit_rate,
+            arrival_clumping=arrival_clumping,
+            prefill_coefficients=known.coefficients(case_of(prefill)),
+            prefill_instances=prefill_instances,
+            speculation=speculation,
+        )
+    if batch is not None:
+        return serving.static_batch(ideal, engine, batch, isl, osl, speculation=speculation)
+    if rate is not None:
+        return serving.open_loop(
+            ideal,
+            engine,
+            rate,
+            isl,
+            osl,
+            capacity,
+            max_num_seqs=max_num_seqs,
+            max_num_batched_tokens=max_num_batched_tokens,
+            prefix_hit_rate=prefix_hit_rate,
+            arrival_scv=arrival_scv,
+            length_scv=length_scv,
+            speculation=speculation,
+        )
     return serving.closed_loop(
-        ideal_of(deployment, context, isl),
-        (priors or prior.load()).coefficients(case_of(deployment)),
-        concurrency,
+        ideal,
+        engine,
+        np.asarray(concurrency, dtype=float)[()],
         isl,
         osl,
-        deployment.capacity_batch(context),
+        capacity,
         max_num_seqs=max_num_seqs,
+        max_num_batched_tokens=max_num_batched_tokens,
+        prefix_hit_rate=prefix_hit_rate,
+        arrival_clumping=arrival_clumping,
+        speculation=speculation,
     )
 
 

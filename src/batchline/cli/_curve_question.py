@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
@@ -75,7 +76,7 @@ def curve_of(model: str, options: dict[str, Any]) -> tuple[Curve, dict[str, Any]
         max_batch=options["max_batch"],
         priors=_options.priors_of(options["profile"], deployment),
     )
-    return curve, None if lengths is None else _served(curve, *lengths)
+    return curve, None if lengths is None else _served(curve, *lengths, options)
 
 
 def _lengths_of(options: dict[str, Any]) -> tuple[int, int] | None:
@@ -95,22 +96,114 @@ def _context_of(options: dict[str, Any], lengths: tuple[int, int] | None) -> flo
     return 4096.0 if lengths is None else lengths[0] + lengths[1] / 2
 
 
-def _served(curve: Curve, isl: int, osl: int) -> dict[str, Any]:
-    from batchline import readings
+def serving_options(command: _F) -> _F:
+    """Add the options that say how the lengths are asked for; they go with --isl and --osl."""
+    options = [
+        click.option(
+            "--concurrency",
+            type=click.IntRange(min=1),
+            help="Requests that clients keep in flight.  [default: the batch]",
+        ),
+        click.option("--rate", type=_options.RATE, metavar="4/s", help="Requests that arrive, instead of clients."),
+        click.option(
+            "--arrivals",
+            type=_ARRIVALS,
+            metavar="PATTERN",
+            help="poisson, even or cv:2 for a rate; one-by-one, together or batch for clients.",
+        ),
+        click.option(
+            "--prefix-hit-rate", type=click.FloatRange(0, 1), default=0.0, help="Share of a prompt in the cache."
+        ),
+        click.option(
+            "--max-num-batched-tokens", type=_options.TOKENS, metavar="TOKENS", help="Chunked-prefill budget of a step."
+        ),
+        click.option(
+            "--speculation",
+            type=_options.DRAFT,
+            metavar="0.7,3,1ms",
+            help="Acceptance, drafted tokens, time to draft one.",
+        ),
+    ]
+    for option in reversed(options):
+        command = option(command)
+    return command
 
-    state = readings.steady(curve.deployment, isl, osl, curve.optimum.batch, priors=curve.priors)
-    return {
+
+def _pattern(text: str) -> tuple[str, float]:
+    """How requests come: "rate" with the squared variation of gaps, "clients" with their clumping, or "batch"."""
+    known = {
+        "poisson": ("rate", 1.0),
+        "even": ("rate", 0.0),
+        "one-by-one": ("clients", 0.0),
+        "together": ("clients", 1.0),
+        "batch": ("batch", 0.0),
+    }
+    folded = text.strip().casefold()
+    if folded in known:
+        return known[folded]
+    try:
+        variation = float(folded.removeprefix("cv:"))
+    except ValueError:
+        variation = -1.0
+    if not (folded.startswith("cv:") and 0 <= variation < 1e3):
+        raise InputError(f"{text!r} is no pattern of arrivals.", f"Known: {', '.join(known)} and cv:2.")
+    return "rate", variation**2
+
+
+_ARRIVALS = _options.Quantity("pattern", _pattern)
+
+
+def _served(curve: Curve, isl: int, osl: int, options: dict[str, Any]) -> dict[str, Any]:
+    from batchline import prior, readings, serving
+
+    kind, amount = options.get("arrivals") or (None, 0.0)
+    rate, clients = options.get("rate"), options.get("concurrency")
+    if rate is not None and clients is not None:
+        raise InputError("Requests come from clients or at a rate.", "", "Give one of --concurrency and --rate.")
+    if kind is not None and (kind == "rate") != (rate is not None):
+        raise InputError("The pattern of arrivals is not one of this load.", "--rate: poisson, even, cv:2.",
+                         "Without a rate: one-by-one, together, batch.")  # fmt: skip
+    most = clients or curve.optimum.batch
+    load: dict[str, Any] = {"concurrency": most}
+    if rate is not None:
+        load = {"rate": rate, "arrival_scv": amount if kind else 1.0}
+    elif kind == "batch":
+        load = {"batch": most}
+    elif kind == "clients":
+        load["arrival_clumping"] = amount
+    draft = options.get("speculation")
+    state = readings.steady(
+        curve.deployment,
+        isl,
+        osl,
+        **load,
+        max_num_seqs=options.get("max_batch") or math.inf,
+        max_num_batched_tokens=options.get("max_num_batched_tokens"),
+        prefix_hit_rate=options.get("prefix_hit_rate") or 0.0,
+        speculation=draft,
+        priors=curve.priors,
+    )
+    found = {
         "isl": isl,
         "osl": osl,
-        "concurrency": curve.optimum.batch,
+        **({"rate": rate} if rate is not None else {"concurrency": most}),
         "running_batch": float(state.running_batch),
         "tpot_s": float(state.tpot_s),
+        "itl_s": float(state.itl_s),
         "ttft_s": float(state.ttft_s),
         "e2e_s": float(state.e2e_s),
         "requests_per_s": float(state.requests_per_s),
         "output_tokens_per_s": float(state.output_tokens_per_s),
+        "input_tokens_per_s": float(state.input_tokens_per_s),
+        "kv_use": float(state.kv_use),
         "saturated_by": state.saturated_by,
     }
+    if draft is not None:
+        ideal = readings.ideal_of(curve.deployment, isl + osl / 2, isl)
+        known = (curve.priors or prior.load()).coefficients(readings.case_of(curve.deployment))
+        found["tokens_per_step"] = float(serving.tokens_per_step(draft))
+        found["break_even_batch"] = serving.break_even_batch(ideal, known, draft)
+    return found
 
 
 def _step_limit_of(options: dict[str, Any]) -> float | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 @click.command("curve")
 @click.argument("model")
 @_curve_question.curve_options
+@_curve_question.serving_options
 @click.option("--batch", type=_options.BATCHES, metavar="1..512", help="Batches to show: 1..512, 1,2,4..64 or 8.")
 @_beside.option
 @click.option(
@@ -146,15 +148,22 @@ def _split(curve: Curve, where: int) -> str:
 
 
 def _served_line(served: dict[str, Any]) -> str:
-    line = say(
-        "curve.served",
-        isl=f"{served['isl']:,}",
-        osl=f"{served['osl']:,}",
-        concurrency=f"{served['concurrency']:,}",
-        tpot=format_time(served["tpot_s"]),
-        ttft=format_time(served["ttft_s"]),
-        rate=format_rate(served["output_tokens_per_s"]),
-    )
+    numbers = {
+        "isl": f"{served['isl']:,}",
+        "osl": f"{served['osl']:,}",
+        "tpot": format_time(served["tpot_s"]),
+        "ttft": format_time(served["ttft_s"]) if math.isfinite(served["ttft_s"]) else "-",
+        "rate": format_rate(served["output_tokens_per_s"]),
+    }
+    if "rate" in served:
+        line = say("curve.served_rate", arrive=format_rate(served["rate"], "req/s"), **numbers)
+        line = line if math.isfinite(served["ttft_s"]) else say("curve.beyond_rate", **numbers)
+    else:
+        line = say("curve.served", concurrency=f"{served['concurrency']:,}", **numbers)
+    if "break_even_batch" in served:
+        most = served["break_even_batch"]
+        key = "draft_never" if not most else "draft_always" if math.isinf(most) else "draft_pays"
+        line += " " + say(f"curve.{key}", tokens=f"{served['tokens_per_step']:.2f}", batch=f"{most:,.0f}")
     stops = served["saturated_by"]
     return f"{line} {say(f'curve.stops_{stops}')}" if stops else line
 

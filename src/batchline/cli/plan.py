@@ -164,7 +164,7 @@ def _print_worth(answer: Plan, speculation: str | None, priors: Prior | None) ->
     rate = best.requests_per_s / best.replicas
     promises = {name: promise for name, promise in question.promises.items() if name in goodput.PROMISES}
     if speculation:
-        made = _draft(speculation)
+        made = _options.DRAFT.convert(speculation, None, None)
         gain = worth.speculation_gain(one, made, question.isl, question.osl, rate, promises, priors=priors)
         lines.append(f"A draft ({speculation}): {gain}")
     apart = worth.disaggregation(
@@ -181,21 +181,6 @@ def _print_worth(answer: Plan, speculation: str | None, priors: Prior | None) ->
     console.print()
     for line in lines:
         console.print(f"  {line}")
-
-
-def _draft(text: str) -> Any:
-    from batchline.serving import Speculation
-    from batchline.units import parse_duration
-
-    parts = [part.strip() for part in text.split(",")]
-    try:
-        acceptance, tokens = float(parts[0]), int(parts[1])
-        draft_s = parse_duration(parts[2]) if len(parts) > 2 else 0.0
-    except (IndexError, ValueError):
-        raise InputError(f"{text!r} is no draft.", "", "Write acceptance, tokens and time: 0.7,3,1ms.") from None
-    if not 0 <= acceptance <= 1 or tokens < 1:
-        raise InputError(f"{text!r} is no draft.", "Acceptance lies from 0 to 1, and a token or more is drafted.")
-    return Speculation(acceptance, tokens, draft_s)
 
 
 def _devices(count: int) -> str:
