@@ -20,9 +20,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from batchline import chart, roofline, strings
-from batchline.chart import _six, _theme
-from batchline.chart._axis import batch_ticks, linear_ticks, log_ticks
+from batchline.chart import six
+from batchline.chart import theme as looks
 from batchline.chart._text import text_width, wrapped
+from batchline.chart.axis import batch_ticks, linear_ticks, log_ticks
 from batchline.errors import InputError, MissingFactError, UnknownNameError
 
 if TYPE_CHECKING:
@@ -341,8 +342,8 @@ def test_the_same_curve_is_always_drawn_alike():
 @pytest.mark.parametrize("language", strings.LANGUAGES)
 @pytest.mark.parametrize("case", CASES)
 def test_titles_and_subtitles_fit_above_their_plots(case, language):
-    story = _six.story_of(CASES[case], batch_axis="log", language=language, batches=None, measured=())
-    for scene in _six.scenes(story):
+    story = six.story_of(CASES[case], batch_axis="log", language=language, batches=None, measured=())
+    for scene in six.scenes(story):
         assert text_width(scene.title, 15, bold=True) < 410, scene.title
         assert text_width(scene.subtitle, 13) < 400, scene.subtitle
 
@@ -538,9 +539,9 @@ def contrast(a: str, b: str) -> float:
     return (light + 0.05) / (dark + 0.05)
 
 
-@pytest.mark.parametrize("theme", _theme.THEMES)
+@pytest.mark.parametrize("theme", looks.THEMES)
 def test_text_reads_at_aa(theme):
-    palette = _theme.palette(theme)
+    palette = looks.palette(theme)
     for role in (
         "text",
         "muted",
@@ -583,9 +584,9 @@ def lab(rgb: Any) -> Any:
 
 
 @pytest.mark.parametrize("sight", BLINDNESS)
-@pytest.mark.parametrize("theme", _theme.THEMES)
+@pytest.mark.parametrize("theme", looks.THEMES)
 def test_lines_of_one_plot_differ_for_every_sight(theme, sight):
-    palette = _theme.palette(theme)
+    palette = looks.palette(theme)
     # A difference of 2.3 is just seen; the five lines of a prediction have names that touch them as well.
     article, prediction = ("weights", "kv", "compute"), ("weights", "kv", "compute", "overhead", "communication")
     for together, apart in ((article, 18), (("memory", "compute"), 18), (prediction, 11)):
@@ -733,7 +734,7 @@ def test_page_needs_no_network(tmp_path: Path):
     assert "<link" not in page
     assert "import(" not in body.replace("import(e)", "")
     assert "<script>alert(1)" not in page
-    assert _theme.palette("dark")["background"] in head
+    assert looks.palette("dark")["background"] in head
 
 
 def test_bad_names_of_files(tmp_path: Path):

@@ -65,6 +65,45 @@ def test_a_room_uses_only_what_stands_below(path, room):
     assert not above, f"{room} uses {above}, which stand above it"
 
 
+def private(name):
+    return name.startswith("_") and not name.startswith("__")
+
+
+def borrowed(path, package):
+    """Private modules and names of others that a file uses: its own package shares its private modules, no names."""
+    tree = ast.parse(path.read_text())
+    modules = {}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == "batchline":
+            room = node.module.split(".")[1:2]
+            shared = room == [package]
+            if not shared and any(map(private, node.module.split("."))):
+                yield node.module
+            for alias in node.names:
+                inner = SRC.joinpath(*node.module.split(".")[1:], alias.name)
+                is_module = inner.with_suffix(".py").exists() or inner.is_dir()
+                if is_module:
+                    modules[alias.asname or alias.name] = f"{node.module}.{alias.name}"
+                if private(alias.name) and not (shared and is_module):
+                    yield f"{node.module}.{alias.name}"
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Attribute) and private(node.attr) and getattr(node.value, "id", "") in modules:
+            yield f"{modules[node.value.id]}.{node.attr}"
+
+
+def users():
+    for path, room in rooms():
+        yield pytest.param(path, room, id=str(path.relative_to(SRC)))
+    for folder in ("validation", "benchmarks", "examples"):
+        for path in sorted((SRC.parents[1] / folder).glob("*.py")):
+            yield pytest.param(path, "", id=f"{folder}/{path.name}")
+
+
+@pytest.mark.parametrize(("path", "package"), list(users()))
+def test_nobody_uses_the_private_names_of_another(path, package):
+    assert sorted(set(borrowed(path, package))) == []
+
+
 def test_public_names_are_there_and_sorted():
     assert batchline.__all__ == sorted(batchline.__all__)
     assert set(batchline.__all__) == set(batchline._HOMES)

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from starlette.testclient import TestClient
 
 from batchline import architecture, chart, space, strings
+from batchline.chart.theme import THEMES
 from batchline.cli import curve as curve_command
 from batchline.cli import plan as plan_command
 from batchline.cli import price as price_command
@@ -790,7 +791,7 @@ def test_every_word_of_the_page_is_in_the_catalogue_and_used():
 
 def test_theme_css_has_every_colour():
     text = look.theme_css()
-    for theme in look.THEMES:
+    for theme in THEMES:
         for role, colour in look.palette(theme).items():
             assert f"--{role.replace('_', '-')}: {colour};" in text
 

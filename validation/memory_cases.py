@@ -23,7 +23,8 @@ import numpy as np
 
 from batchline import engine, memory
 from batchline.accelerator import Accelerator
-from batchline.architecture import Architecture, _catalogue
+from batchline.architecture import Architecture
+from batchline.architecture import config as config_of
 from batchline.units import GIBI, MEBI
 
 HERE = Path(__file__).parent
@@ -43,7 +44,7 @@ def architecture_of(row: dict[str, str]) -> Architecture:
     """Model of a row: a catalogue entry, with other sizes where the row gives them."""
     if not row["overrides"]:
         return Architecture.load(row["model"])
-    config = dict(_catalogue.find(row["model"]).config)
+    config = config_of(row["model"])
     for pair in row["overrides"].split(";"):
         key, _, value = pair.partition("=")
         config[key] = {"true": True, "false": False}.get(value) if value in {"true", "false"} else int(value)

@@ -50,9 +50,10 @@ def pareto(answer: Plan, *, theme: str = "light", language: str = "en") -> dict[
     """
     import altair as alt  # noqa: PLC0415  (a third of a second)
 
-    from batchline.chart import _theme, _vega  # noqa: PLC0415
+    from batchline.chart import theme as looks  # noqa: PLC0415
+    from batchline.chart import vega  # noqa: PLC0415
 
-    best, palette, say = answer.best, _theme.palette(theme), partial(text, language=language)
+    best, palette, say = answer.best, looks.palette(theme), partial(text, language=language)
     names = list(dict.fromkeys(one.accelerator for one in sorted(answer.front, key=lambda one: one.usd_per_month)))
     shown = names[: len(_ROLES)]
     groups = [*shown, *([say("planner.others")] if len(names) > len(shown) else [])]
@@ -106,7 +107,7 @@ def pareto(answer: Plan, *, theme: str = "light", language: str = "en") -> dict[
     promise = ", ".join(f"{name} {value}" for name, value in answer.question.promises.items()) or say(
         "planner.no_promise"
     )
-    return _vega.finished(
+    return vega.finished(
         _bare(drawn, _heading(alt, [say("planner.front_about", count=f"{len(answer.front):,}", promise=promise)])),
         datasets={"front": points, "labels": labels, "stairs": _stairs(answer.front)},
         signals={"figure_title": say("planner.front_title", **told)},
@@ -141,11 +142,12 @@ def tornado(answer: Plan, bars: Sequence[Bar], *, theme: str = "light", language
     """
     import altair as alt  # noqa: PLC0415  (a third of a second)
 
-    from batchline.chart import _theme, _vega  # noqa: PLC0415
+    from batchline.chart import theme as looks  # noqa: PLC0415
+    from batchline.chart import vega  # noqa: PLC0415
 
     if not bars:
         raise InputError("There are no bars to draw.")
-    palette, now, say = _theme.palette(theme), answer.best.usd_per_month, partial(text, language=language)
+    palette, now, say = looks.palette(theme), answer.best.usd_per_month, partial(text, language=language)
     rows = [row for bar in bars for row in _halves(bar, answer.best, say)]
     order = [_called(bar.variable, say) for bar in bars]
     y = alt.Y(
@@ -178,7 +180,7 @@ def tornado(answer: Plan, bars: Sequence[Bar], *, theme: str = "light", language
         alt.Chart(_data(alt, "now")).mark_rule(color=palette["text"], strokeWidth=1.4).encode(x="usd:Q"),
     ).properties(width=640, height=_BAR * len(bars))
     share = bars[0].high / ((bars[0].high + bars[0].low) / 2) - 1
-    return _vega.finished(
+    return vega.finished(
         _bare(
             drawn,
             _heading(alt, [say("planner.tornado_about", share=f"{share:.0%}", now=format_usd(now))]),
@@ -255,7 +257,7 @@ def _labels(answer: Plan, say: Callable[..., str]) -> list[dict[str, Any]]:
 
 
 def _log_ticks(values: Sequence[float]) -> list[float]:
-    from batchline.chart._axis import log_ticks  # noqa: PLC0415
+    from batchline.chart.axis import log_ticks  # noqa: PLC0415
 
     return log_ticks(min(values) * 0.8, max(values) * 1.25, most=9)
 

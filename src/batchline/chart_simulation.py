@@ -67,7 +67,7 @@ def over_time(
     InputError
         The log has no time, or columns of other lengths.
     """
-    from batchline.chart import _vega  # noqa: PLC0415  (Altair takes a third of a second)
+    from batchline.chart import vega  # noqa: PLC0415  (Altair takes a third of a second)
 
     seen = {name: np.asarray(values, dtype=float) for name, values in (log or {}).items()}
     if seen and ("time_s" not in seen or len({len(values) for values in seen.values()}) != 1):
@@ -85,7 +85,7 @@ def over_time(
         ]
         plots.append(_panel(name, lines, theme, language, dots=bool(datasets[f"{name}_dots"])))
     dots = [text("simulate.logged", language)] if seen else []
-    drawn = _apart(_vega.figure(plots, 2, [result.sentence(language), *dots]))
+    drawn = _apart(vega.figure(plots, 2, [result.sentence(language), *dots]))
     title = text(
         "simulate.over_time_title",
         language,
@@ -94,7 +94,7 @@ def over_time(
         speed=format_rate(result.requests_per_s, "req/s"),
         tokens=format_rate(result.output_tokens_per_s),
     )
-    return _vega.finished(drawn, datasets=datasets, signals={"figure_title": title}, theme=theme, language=language)
+    return vega.finished(drawn, datasets=datasets, signals={"figure_title": title}, theme=theme, language=language)
 
 
 def _label(column: str, language: str) -> str:
@@ -130,9 +130,9 @@ def _panel(
 ) -> dict[str, Any]:
     import altair as alt  # noqa: PLC0415
 
-    from batchline.chart import _theme  # noqa: PLC0415
+    from batchline.chart import theme as looks  # noqa: PLC0415
 
-    palette = _theme.palette(theme)
+    palette = looks.palette(theme)
     x = alt.X(
         "time_s:Q",
         axis=alt.Axis(title=text(f"simulate.axis_{x_title}", language), grid=False, tickCount=6),
@@ -203,7 +203,7 @@ def times(
     dict
         Vega-Lite specification.
     """
-    from batchline.chart import _vega  # noqa: PLC0415
+    from batchline.chart import vega  # noqa: PLC0415
 
     shares = np.concatenate([np.linspace(0.1, 99.0, 200), np.linspace(99.1, 100.0, 10)])
     rows = [
@@ -228,8 +228,8 @@ def times(
     )
     title = text("simulate.times_title", language, **ttft)
     below = [text("simulate.times_below", language, **e2e), *([text("simulate.logged", language)] if dots else [])]
-    drawn = _apart(_vega.figure([panel], 1, below))
-    return _vega.finished(
+    drawn = _apart(vega.figure([panel], 1, below))
+    return vega.finished(
         drawn,
         datasets={"times_lines": rows, "times_dots": dots},
         signals={"figure_title": title},

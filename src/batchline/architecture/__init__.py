@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
     Floats: TypeAlias = float | NDArray[np.float64]
 
-__all__ = ["Architecture", "Cache", "HeaderBytes", "Weight", "catalogue", "names"]
+__all__ = ["Architecture", "Cache", "HeaderBytes", "Weight", "catalogue", "config", "names"]
 
 _LOOK_UPS = ("position", "layer_embedding")
 _OUTSIDE = ("embedding", "layer_embedding", "head", "position")
@@ -593,6 +593,33 @@ def catalogue() -> list[dict[str, Any]]:
         }
         for row in sorted(_catalogue.rows(), key=lambda row: row.name)
     ]
+
+
+def config(name: str) -> dict[str, Any]:
+    """Config of a model of the catalogue, to change and give to `Architecture.from_config`.
+
+    Parameters
+    ----------
+    name : str
+        A name, an alias or a Hugging Face id.
+
+    Returns
+    -------
+    dict
+        The keys of its config.json that decide sizes.
+
+    Raises
+    ------
+    UnknownNameError
+        No such model.
+
+    Examples
+    --------
+    >>> half = config("llama-3.1-8b") | {"num_hidden_layers": 16}
+    >>> Architecture.from_config(half).layers
+    16
+    """
+    return dict(_catalogue.find(name).config)
 
 
 def _whole(value: float) -> float:

@@ -10,12 +10,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from batchline.chart import _breakdown, _six, _theme
+from batchline.chart import _breakdown, six
+from batchline.chart import theme as looks
 from batchline.chart._files import save
-from batchline.chart._six import PLOTS
-from batchline.chart._story import answer
 from batchline.chart._text import wrapped
-from batchline.chart._theme import THEMES
+from batchline.chart.six import PLOTS
+from batchline.chart.story import answer
+from batchline.chart.theme import THEMES
 from batchline.errors import UnknownNameError
 from batchline.strings import LANGUAGES
 
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from batchline.chart._sample import CurveLike
-    from batchline.chart._story import Story
+    from batchline.chart.story import Story
 
 __all__ = ["BATCH_AXES", "PLOTS", "THEMES", "breakdown", "data", "plot", "save", "six_plots"]
 
@@ -45,19 +46,19 @@ def _told(
     language: str,
     batches: tuple[float, float] | None,
     measured: Sequence[Mapping[str, Any]],
-    width: float = _six.WIDTH,
+    width: float = six.WIDTH,
 ) -> Story:
     _check("batch axis", batch_axis, BATCH_AXES)
     _check("language", language, LANGUAGES)
-    return _six.story_of(
+    return six.story_of(
         curve, batch_axis=batch_axis, language=language, batches=batches, measured=measured, width=width
     )
 
 
 def _filled(story: Story, names: Iterable[str]) -> tuple[dict[str, Any], dict[str, Any]]:
-    datasets: dict[str, Any] = {"hover": _six.hover(story)}
+    datasets: dict[str, Any] = {"hover": six.hover(story)}
     signals: dict[str, Any] = {"figure_title": answer(story.curve, story.language)[0]}
-    for scene in _six.scenes(story, names):
+    for scene in six.scenes(story, names):
         datasets |= scene.datasets()
         signals |= scene.signals()
     return datasets, signals
@@ -107,15 +108,15 @@ def six_plots(
     >>> len(spec["concat"]), "p13_lines" in spec["datasets"]
     (6, True)
     """
-    from batchline.chart import _vega  # noqa: PLC0415  (Altair)
+    from batchline.chart import vega  # noqa: PLC0415  (Altair)
 
     _check("theme", theme, THEMES)
     story = _told(curve, batch_axis, language, batches, measured)
     datasets, signals = _filled(story, PLOTS)
-    plots = [_vega.drawing(scene, theme=theme, language=language) for scene in _six.scenes(story)]
+    plots = [vega.drawing(scene, theme=theme, language=language) for scene in six.scenes(story)]
     lines = [line for text in answer(curve, language)[1] for line in wrapped(text, 15, _FIGURE_WIDTH)]
-    drawn = _vega.figure(plots, 3, lines)
-    return _vega.finished(drawn, datasets=datasets, signals=signals, theme=theme, language=language)
+    drawn = vega.figure(plots, 3, lines)
+    return vega.finished(drawn, datasets=datasets, signals=signals, theme=theme, language=language)
 
 
 def plot(
@@ -157,15 +158,15 @@ def plot(
     >>> spec["width"], spec["height"]
     (330.0, 240.0)
     """
-    from batchline.chart import _vega  # noqa: PLC0415  (Altair)
+    from batchline.chart import vega  # noqa: PLC0415  (Altair)
 
     _check("plot", name, PLOTS)
     _check("theme", theme, THEMES)
     story = _told(curve, batch_axis, language, batches, measured)
     datasets, signals = _filled(story, [name])
-    (scene,) = _six.scenes(story, [name])
-    drawn = _vega.drawing(scene, theme=theme, language=language)
-    return _vega.finished(drawn, datasets=datasets, signals=signals, theme=theme, language=language)
+    (scene,) = six.scenes(story, [name])
+    drawn = vega.drawing(scene, theme=theme, language=language)
+    return vega.finished(drawn, datasets=datasets, signals=signals, theme=theme, language=language)
 
 
 def breakdown(
@@ -206,13 +207,13 @@ def breakdown(
     >>> sorted({row["role"] for row in spec["datasets"]["breakdown_parts"]})
     ['kv', 'weights']
     """
-    from batchline.chart import _vega  # noqa: PLC0415  (Altair)
+    from batchline.chart import vega  # noqa: PLC0415  (Altair)
 
     _check("theme", theme, THEMES)
     story = _told(curve, batch_axis, language, batches, (), _breakdown.WIDTH)
-    found = _breakdown.breakdown(story, _theme.palette(theme))
-    drawn = _vega.stack(found, story.x, theme=theme, language=language)
-    return _vega.finished(drawn, datasets=found.datasets, signals=found.signals, theme=theme, language=language)
+    found = _breakdown.breakdown(story, looks.palette(theme))
+    drawn = vega.stack(found, story.x, theme=theme, language=language)
+    return vega.finished(drawn, datasets=found.datasets, signals=found.signals, theme=theme, language=language)
 
 
 def data(

@@ -8,16 +8,16 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from batchline import strings
-from batchline.chart._scene import batch_text, rounded
-from batchline.chart._story import headline, milliseconds
 from batchline.chart._text import text_width
+from batchline.chart.scene import batch_text, rounded
+from batchline.chart.story import headline, milliseconds
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from numpy.typing import NDArray
 
-    from batchline.chart._story import Story
+    from batchline.chart.story import Story
 
 __all__ = ["HEIGHT", "WIDTH", "Breakdown", "breakdown"]
 
@@ -39,7 +39,7 @@ class Breakdown:
     height : float
         Of the plot [px].
     datasets, signals : dict
-        As of `batchline.chart._scene.Scene`.
+        As of `batchline.chart.scene.Scene`.
     """
 
     title: str

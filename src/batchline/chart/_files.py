@@ -10,7 +10,7 @@ import zlib
 from pathlib import Path
 from typing import Any
 
-from batchline.chart import _theme
+from batchline.chart import theme as looks
 from batchline.errors import InputError, MissingFactError
 
 __all__ = ["save"]
@@ -52,7 +52,7 @@ def _page(spec: dict[str, Any]) -> str:
     import vl_convert  # noqa: PLC0415  (30 MB, only for drawing)
 
     meta = spec.get("usermeta", {})
-    palette = _theme.palette(meta.get("theme", "light"))
+    palette = looks.palette(meta.get("theme", "light"))
     script = vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;")
     title = next((p["value"] for p in spec.get("params", []) if p["name"] == "figure_title"), "Batchline")
     # A name with "</script>" in it must not end the script.

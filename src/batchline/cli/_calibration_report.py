@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import datetime as dt
 import tempfile
-import tomllib
-from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from batchline import __version__, chart, sweep
+from batchline.chart import theme as looks
 from batchline.cli.calibrate import COLUMNS, answer, rows_of
 from batchline.report import Report
 from batchline.report.blocks import Document, Figure, Items, Section, Table, Text
@@ -35,8 +34,6 @@ def report(found: Found) -> Report:
     Report
         For `save`.
     """
-    data = resources.files("batchline").joinpath("data/chart_theme.toml").read_text(encoding="utf-8")
-    look = tomllib.loads(data)
     day = dt.datetime.now(tz=dt.UTC).date().isoformat()
     sections = [_answer(found), _plots(found), _optimum(found), _points(found), _fit(found), _inputs(found)]
     return Report(
@@ -45,8 +42,8 @@ def report(found: Found) -> Report:
             byline=f"Batchline {__version__}, {day}",
             language="en",
             theme="light",
-            colours=look["light"],
-            font=look["font"]["en"],
+            colours=looks.palette("light"),
+            font=looks.font("en"),
             sections=tuple(sections),
         )
     )

@@ -10,7 +10,7 @@ import click
 
 from batchline import units
 from batchline.cli import _options, _output
-from batchline.cli.measure import _explained
+from batchline.cli.measure import explained
 from batchline.errors import InputError, MeasurementError
 
 if TYPE_CHECKING:
@@ -80,7 +80,7 @@ class Found:
     @property
     def notes(self) -> list[str]:
         """What was found wrong with the points."""
-        return [line for line in _explained(self.points, self.hazards, self.kept) if line]
+        return [line for line in explained(self.points, self.hazards, self.kept) if line]
 
 
 def _updated(points: Sequence[MeasuredPoint], files: tuple[str, ...], options: dict[str, Any]) -> None:
@@ -349,7 +349,7 @@ def _print_rates(rates: Rates, flags: str, points: Sequence[MeasuredPoint], kept
     console.print(
         f"  Use it as {flags}, or write it with --out FILE and say --on custom --profile FILE.", soft_wrap=True
     )
-    for line in _explained(points, hazards.inspect(points), kept):
+    for line in explained(points, hazards.inspect(points), kept):
         console.print(f"  {line}" if line else "", soft_wrap=True)
 
 

@@ -317,7 +317,7 @@ def _print(points: Sequence[MeasuredPoint], found: Sequence[Sequence[Hazard]], k
     console.print()
     console.print(_output.table(columns, rows, ["" if point in kept else "dim" for point in points]))
     console.print()
-    for line in _explained(points, found, kept):
+    for line in explained(points, found, kept):
         console.print(f"  {line}" if line else "", soft_wrap=True)
 
 
@@ -325,9 +325,10 @@ def _number(value: float | None, form: str) -> str:
     return "-" if value is None else form.format(value)
 
 
-def _explained(
+def explained(
     points: Sequence[MeasuredPoint], found: Sequence[Sequence[Hazard]], kept: Sequence[MeasuredPoint]
 ) -> list[str]:
+    """Say what speaks against each point, how many are usable, and what was converted on reading."""
     lines = []
     for point, some in zip(points, found, strict=True):
         for hazard in some:

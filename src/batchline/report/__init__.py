@@ -11,15 +11,14 @@ from __future__ import annotations
 
 import datetime as dt
 import os
-import tomllib
 from dataclasses import dataclass
-from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from batchline import __version__, chart, sweep
+from batchline.chart import theme as looks
 from batchline.errors import InputError, UnknownNameError
 from batchline.report._of_calibration import calibration_blocks
 from batchline.report._of_curve import OfCurve, on_the_curve
@@ -50,7 +49,6 @@ __all__ = [
 ]
 
 _POINTS = 140
-_THEMES = ("light", "dark")
 
 
 def on_whole_batches(curve: Curve) -> Curve:
@@ -209,7 +207,7 @@ def report(
     >>> sorted(made.figures)
     ['breakdown', 'six-plots']
     """
-    for kind, name, known in (("language", language, LANGUAGES), ("theme", theme, _THEMES)):
+    for kind, name, known in (("language", language, LANGUAGES), ("theme", theme, looks.THEMES)):
         if name not in known:
             raise UnknownNameError(kind, name, known)
     look: dict[str, Any] = {"language": language, "theme": theme}
@@ -228,15 +226,14 @@ def report(
         writer.unsure(),
         writer.again(command),
     ]
-    table = tomllib.loads(resources.files("batchline").joinpath("data/chart_theme.toml").read_text(encoding="utf-8"))
     day = (today or dt.datetime.now(tz=dt.UTC).date()).isoformat()
     document = Document(
         title=curve.titled(language),
         byline=text("report.byline", language, version=__version__, day=day),
         language=language,
         theme=theme,
-        colours=table[theme],
-        font=table["font"][language],
+        colours=looks.palette(theme),
+        font=looks.font(language),
         sections=tuple(sections),
     )
     return Report(document)

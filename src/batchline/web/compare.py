@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from batchline.chart.theme import font
 from batchline.strings import text
-from batchline.web.look import fonts, palette
+from batchline.web.look import palette
 
 __all__ = ["specs"]
 
@@ -40,7 +41,7 @@ def specs(language: str, theme: str, batch_axis: str) -> dict[str, dict[str, Any
     cost = ("cost", text("chart.cost_axis", language), "log")
     made = {"latency": (batch, ms), "cost": (batch, cost), "trade": (user, cost)}
     return {
-        name: _spec(text(f"page.ui_{name}_of", language), x, y, palette(theme), fonts(language))
+        name: _spec(text(f"page.ui_{name}_of", language), x, y, palette(theme), font(language))
         for name, (x, y) in made.items()
     }
 

@@ -11,16 +11,16 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from batchline.chart._scene import Scene
-from batchline.chart._six import scenes, story_of
-from batchline.chart._story import answer
+from batchline.chart.scene import Scene
+from batchline.chart.six import scenes, story_of
+from batchline.chart.story import answer
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from numpy.typing import NDArray
 
-    from batchline.chart._placement import Placed
+    from batchline.chart.placement import Placed
     from batchline.sweep import Curve
 
 __all__ = ["rows_of", "six_digits", "told"]

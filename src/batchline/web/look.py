@@ -2,21 +2,10 @@
 
 from __future__ import annotations
 
-import tomllib
-from functools import cache
-from importlib import resources
-from typing import Any
-
 from batchline import strings
+from batchline.chart import theme as looks
 
-__all__ = ["THEMES", "fonts", "palette", "theme_css", "words"]
-
-THEMES = ("light", "dark")
-
-
-@cache
-def _theme() -> dict[str, Any]:
-    return tomllib.loads(resources.files("batchline").joinpath("data/chart_theme.toml").read_text(encoding="utf-8"))
+__all__ = ["palette", "theme_css", "words"]
 
 
 def palette(theme: str) -> dict[str, str]:
@@ -37,15 +26,10 @@ def palette(theme: str) -> dict[str, str]:
     >>> palette("light")["deployment_a"] == palette("light")["compute"]
     True
     """
-    colours: dict[str, str] = dict(_theme()[theme])
+    colours: dict[str, str] = dict(looks.palette(theme))
     # Compared deployments carry letters; their colours are the theme's, which are tested for contrast and blindness.
     roles = zip("abcd", ("compute", "weights", "kv", "communication"), strict=True)
     return colours | {f"deployment_{letter}": colours[role] for letter, role in roles}
-
-
-def fonts(language: str) -> str:
-    """Fonts of a language, as CSS lists them."""
-    return str(_theme()["font"][language])
 
 
 def theme_css() -> str:
@@ -63,7 +47,7 @@ def theme_css() -> str:
 
     system = "@media (prefers-color-scheme: dark) {\n" + block(":root:not([data-theme])", "dark") + "}\n"
     chosen = block(':root[data-theme="dark"]', "dark")
-    said = "".join(f":root:lang({language}) {{ --font: {fonts(language)} }}\n" for language in strings.LANGUAGES)
+    said = "".join(f":root:lang({language}) {{ --font: {looks.font(language)} }}\n" for language in strings.LANGUAGES)
     return block(":root", "light") + system + chosen + said
 
 

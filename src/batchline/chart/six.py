@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from batchline.chart._axis import Axis, batch_ticks, linear_ticks, log_ticks
 from batchline.chart._sample import CurveLike, batch_range, sample
-from batchline.chart._scene import Line, Mark, Rule, Scene, batch_text
-from batchline.chart._story import Story, milliseconds, round_time
+from batchline.chart.axis import Axis, batch_ticks, linear_ticks, log_ticks
+from batchline.chart.scene import Line, Mark, Rule, Scene, batch_text
+from batchline.chart.story import Story, milliseconds, round_time
 from batchline.strings import text
 
 if TYPE_CHECKING:

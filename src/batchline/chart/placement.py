@@ -17,7 +17,7 @@ from batchline.chart._text import text_width
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from batchline.chart._axis import Axis
+    from batchline.chart.axis import Axis
 
 __all__ = ["Label", "Obstacle", "Placed", "along", "anywhere", "beside", "nearness", "place", "polyline"]
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from batchline.chart._scene import Line, Mark, Rule, batch_text
+from batchline.chart.scene import Line, Mark, Rule, batch_text
 from batchline.strings import text
 from batchline.units import format_time, format_usd
 
@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from batchline.chart._axis import Axis
     from batchline.chart._sample import CurveLike, Sample
+    from batchline.chart.axis import Axis
 
 __all__ = ["Story", "answer", "headline", "milliseconds", "round_time"]
 

@@ -13,15 +13,15 @@ from typing import TYPE_CHECKING, Any
 import altair as alt
 from altair.utils import schemapi
 
-from batchline.chart import _theme
+from batchline.chart import theme as looks
 from batchline.strings import text
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from batchline.chart._axis import Axis
     from batchline.chart._breakdown import Breakdown
-    from batchline.chart._scene import Scene
+    from batchline.chart.axis import Axis
+    from batchline.chart.scene import Scene
 
 __all__ = ["drawing", "figure", "finished", "stack"]
 
@@ -204,7 +204,7 @@ _DATUM: dict[str, Any] = {
 
 @cache
 def _drawing(scene: _Frame) -> dict[str, Any]:
-    palette = _theme.palette(scene.theme)
+    palette = looks.palette(scene.theme)
     x, y = _x(scene), _y(scene, "value")
     with schemapi.debug_mode(arg=False):  # the tests check the schema; each check here would cost seconds
         layers = [*_lines(scene, x, y, palette), *_marks(scene, x, y, palette), *_labels(scene, palette), _hover(scene)]
@@ -246,7 +246,7 @@ def drawing(scene: Scene, *, theme: str, language: str) -> dict[str, Any]:
 
 def stack(found: Breakdown, x_axis: Axis, *, theme: str, language: str) -> dict[str, Any]:
     """The breakdown, without its data."""
-    palette = _theme.palette(theme)
+    palette = looks.palette(theme)
     frame = _Frame(
         key="breakdown",
         subtitle=found.subtitle,
@@ -312,10 +312,10 @@ def finished(
     language: str,
 ) -> dict[str, Any]:
     """Give a drawing its data, its signals and its look."""
-    palette = _theme.palette(theme)
+    palette = looks.palette(theme)
     look = alt.Config(
         background=palette["background"],
-        font=_theme.font(language),
+        font=looks.font(language),
         padding=18,
         view=alt.ViewConfig(stroke=None),
         axis=alt.AxisConfig(

@@ -1,7 +1,7 @@
 """A plot before it is drawn: its lines, rules, marks and labels, all in numbers.
 
 Nothing here knows Vega-Lite. `Scene.datasets` and `Scene.signals` are what changes from one curve to another; the
-drawing around them (`_vega`) stays.
+drawing around them (`vega`) stays.
 """
 
 from __future__ import annotations
@@ -11,15 +11,15 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from batchline.chart import _placement
-from batchline.chart._placement import HIT, Label, Obstacle, Placed
+from batchline.chart import placement
+from batchline.chart.placement import HIT, Label, Obstacle, Placed
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from numpy.typing import NDArray
 
-    from batchline.chart._axis import Axis
+    from batchline.chart.axis import Axis
 
 __all__ = ["FONT_SIZE", "Line", "Mark", "Rule", "Scene", "batch_text", "rounded"]
 
@@ -168,11 +168,11 @@ class Scene:
     def placed(self) -> list[Placed]:
         """Labels in their places."""
         boxes = {line.series: self._line_boxes(line) for line in self.lines}
-        return _placement.place(self._labels(boxes), self._obstacles(boxes), self.x, self.y)
+        return placement.place(self._labels(boxes), self._obstacles(boxes), self.x, self.y)
 
     def _line_boxes(self, line: Line) -> NDArray[np.float64]:
         x, y = self.x.pixel(line.batch), self.y.pixel(line.value)
-        return _placement.polyline(x, y, self.x.length, self.y.length)
+        return placement.polyline(x, y, self.x.length, self.y.length)
 
     def _labels(self, boxes: dict[str, NDArray[np.float64]]) -> list[Label]:
         named = [mark for mark in self.marks if mark.text]
@@ -198,20 +198,20 @@ class Scene:
 
     def _line_places(self, line: Line, boxes: dict[str, NDArray[np.float64]]) -> NDArray[np.float64]:
         own = boxes[line.series]
-        near = _placement.along(own, FONT_SIZE, prefer=line.prefer)
-        places = np.concatenate([near, _placement.anywhere(own, self.x.length, self.y.length)])
+        near = placement.along(own, FONT_SIZE, prefer=line.prefer)
+        places = np.concatenate([near, placement.anywhere(own, self.x.length, self.y.length)])
         others = [found[:, :2] for series, found in boxes.items() if series != line.series and len(found)]
         if others and len(places):
             # Where two lines run together, a name could be either's.
-            places[:, 3] += 9 * np.clip(1 - _placement.nearness(places, np.concatenate(others)) / 10, 0, 1)
+            places[:, 3] += 9 * np.clip(1 - placement.nearness(places, np.concatenate(others)) / 10, 0, 1)
         return places
 
     def _mark_label(self, mark: Mark) -> Label:
         x, y = float(self.x.pixel(mark.batch)), float(self.y.pixel(mark.value))
         bold = mark.kind == "run"
         size = _BOLD_SIZE if bold else FONT_SIZE
-        near = _placement.beside(x, y, size, _MARK_REACH)
-        places = np.concatenate([near, _placement.anywhere(np.array([[x, y]]), self.x.length, self.y.length)])
+        near = placement.beside(x, y, size, _MARK_REACH)
+        places = np.concatenate([near, placement.anywhere(np.array([[x, y]]), self.x.length, self.y.length)])
         role = "step" if bold else "text"
         return Label(f"mark {mark.kind}", mark.text, role, places, size, bold, rank=0 if bold else 1, short=mark.short)
 
