@@ -50,13 +50,14 @@ def against_measured(outcomes: Sequence[Outcome], *, theme: str = "light", langu
     InputError
         No row has both a prediction and a measurement.
     """
-    from batchline.chart import _theme, _vega  # noqa: PLC0415  (Altair takes a third of a second)
+    from batchline.chart import theme as looks  # noqa: PLC0415  (Altair takes a third of a second)
+    from batchline.chart import vega
 
     kept = [one for one in outcomes if one.point and not one.refused and one.point.tpot_s]
     if not kept:
         raise InputError("No row has both a prediction and a measured TPOT.", "", "Fill decode_step_ms.")
     summary = validate.summary(kept)
-    palette = _theme.palette(theme)
+    palette = looks.palette(theme)
     engines = [name for name, _ in Counter(one.point.engine for one in kept if one.point).most_common(len(_COLOURS))]
     datasets: dict[str, list[dict[str, Any]]] = {}
     plots = []
@@ -69,7 +70,7 @@ def against_measured(outcomes: Sequence[Outcome], *, theme: str = "light", langu
     plots.append(_bars("error", text("validate.plot_error", language), "model", "kv", palette, rule=None))
     datasets["coverage_rows"] = _coverage(summary, language)
     plots.append(_bars("coverage", text("validate.plot_coverage", language), "new", "compute", palette, rule=0.9))
-    figure = _vega.figure(plots, 2, [text("validate.plot_lines", language)])
+    figure = vega.figure(plots, 2, [text("validate.plot_lines", language)])
     figure = {**figure, "resolve": {"scale": {"color": "independent", "x": "independent", "y": "independent"}}}
     title = text(
         "validate.plot_title",
@@ -78,7 +79,7 @@ def against_measured(outcomes: Sequence[Outcome], *, theme: str = "light", langu
         tpot=f"{summary['tpot']['median']:.1%}",
         held=f"{summary['tpot']['coverage']:.0%}",
     )
-    return _vega.finished(figure, datasets=datasets, signals={"figure_title": title}, theme=theme, language=language)
+    return vega.finished(figure, datasets=datasets, signals={"figure_title": title}, theme=theme, language=language)
 
 
 def _rows(outcomes: Sequence[Outcome], of: str) -> list[dict[str, Any]]:
