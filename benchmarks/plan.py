@@ -3,8 +3,9 @@
     python benchmarks/plan.py [MODEL ...]
 
 The space: every accelerator with a price, every layout up to 64 devices, five weight formats, two KV formats, three
-engines, four prefill budgets, every batch from 1 to 1,024, and every pair of a prefill and a decode layout. Each configuration is decided; `decided` counts them, and a
-fixed piece of numpy work in the same run is the machine's own yardstick: on a busy machine look at the ratio.
+engines, four prefill budgets, every batch from 1 to 1,024, and every pair of a prefill and a decode layout. Each
+configuration is decided; `decided` counts them, and a fixed piece of numpy work in the same run is the machine's own
+yardstick: on a busy machine look at the ratio.
 """
 
 from __future__ import annotations

@@ -50,8 +50,8 @@ def against_measured(outcomes: Sequence[Outcome], *, theme: str = "light", langu
     InputError
         No row has both a prediction and a measurement.
     """
-    from batchline.chart import theme as looks  # noqa: PLC0415  (Altair takes a third of a second)
-    from batchline.chart import vega
+    from batchline.chart import theme as looks  # noqa: PLC0415
+    from batchline.chart import vega  # noqa: PLC0415  (Altair takes a third of a second)
 
     kept = [one for one in outcomes if one.point and not one.refused and one.point.tpot_s]
     if not kept:
