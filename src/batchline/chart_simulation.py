@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from batchline.chart.axis import Axis, linear_ticks
+from batchline.chart.scene import FONT_SIZE, Line, Scene
 from batchline.errors import InputError
 from batchline.strings import text
 from batchline.units import format_rate, format_time
@@ -83,7 +85,9 @@ def over_time(
             if column in seen
             for t, v in zip(seen["time_s"], seen[column], strict=True)
         ]
-        plots.append(_panel(name, lines, theme, language, dots=bool(datasets[f"{name}_dots"])))
+        frame = _frame(datasets[f"{name}_lines"] + datasets[f"{name}_dots"])
+        datasets[f"{name}_names"] = _names(datasets[f"{name}_lines"], *frame) if len(lines) > 1 else []
+        plots.append(_panel(name, lines, theme, language, frame, dots=bool(datasets[f"{name}_dots"])))
     dots = [text("simulate.logged", language)] if seen else []
     drawn = _apart(vega.figure(plots, 2, [result.sentence(language), *dots]))
     title = text(
@@ -102,9 +106,8 @@ def _label(column: str, language: str) -> str:
 
 
 def _apart(figure: dict[str, Any]) -> dict[str, Any]:
-    """Let every panel have colours and a legend of its own."""
-    own = {"color": "independent"}
-    return {**figure, "resolve": {"scale": own, "legend": own}}
+    """Let every panel have colours of its own."""
+    return {**figure, "resolve": {"scale": {"color": "independent"}}}
 
 
 def _line_rows(result: Result, lines: Sequence[tuple[str, str]], language: str) -> list[dict[str, Any]]:
@@ -125,18 +128,46 @@ def _coarse(values: NDArray[np.float64], group: int) -> NDArray[np.float64]:
     return np.add.reduceat(values, starts) / np.diff(np.append(starts, len(values)))
 
 
+def _frame(rows: Sequence[Mapping[str, Any]]) -> tuple[Axis, Axis]:
+    """Axes of a panel: over its times, and from 0 to a round value above what it shows."""
+    time, value = (np.array([row[name] for row in rows] or [0.0]) for name in ("time_s", "value"))
+    low, high = float(time.min()), max(float(time.max()), float(time.min()) + 1e-9)
+    step = linear_ticks(0.0, max(float(value.max()), 1e-9))
+    top = step[-1] if step[-1] >= value.max() * 0.999 else 2 * step[-1] - step[-2]
+    across = Axis(log=False, low=low, high=high, length=_WIDTH, ticks=linear_ticks(low, high, 7))
+    return across, Axis(log=False, low=0.0, high=top, length=_HEIGHT, ticks=linear_ticks(0.0, top), down=True)
+
+
+def _names(rows: Sequence[Mapping[str, Any]], x: Axis, y: Axis) -> list[dict[str, Any]]:
+    """Names of the lines, each where it covers nothing."""
+    lines = []
+    for name in dict.fromkeys(row["line"] for row in rows):
+        own = [row for row in rows if row["line"] == name]
+        time, value = (np.array([row[field] for row in own]) for field in ("time_s", "value"))
+        lines.append(Line(name, time, value, text=name))
+    placed = Scene(name="", title="", subtitle="", x=x, y=y, y_title="", lines=lines).placed()
+    return [{"line": one.label.role, "x": round(one.x, 1), "y": round(one.y, 1), "align": one.align} for one in placed]
+
+
 def _panel(
-    name: str, lines: Sequence[tuple[str, str]], theme: str, language: str, *, dots: bool, x_title: str = "seconds"
+    name: str,
+    lines: Sequence[tuple[str, str]],
+    theme: str,
+    language: str,
+    frame: tuple[Axis, Axis],
+    *,
+    dots: bool,
+    x_title: str = "seconds",
 ) -> dict[str, Any]:
     import altair as alt  # noqa: PLC0415
 
     from batchline.chart import theme as looks  # noqa: PLC0415
 
-    palette = looks.palette(theme)
+    palette, (across, up) = looks.palette(theme), frame
     x = alt.X(
         "time_s:Q",
-        axis=alt.Axis(title=text(f"simulate.axis_{x_title}", language), grid=False, tickCount=6),
-        scale=alt.Scale(nice=False),
+        axis=alt.Axis(title=text(f"simulate.axis_{x_title}", language), grid=False, values=across.ticks),
+        scale=alt.Scale(domain=[across.low, across.high], nice=False),
     )
     y = alt.Y(
         "value:Q",
@@ -148,24 +179,14 @@ def _panel(
             titleBaseline="bottom",
             titleX=-34,
             titleY=-7,
-            format="%" if name in _SHARES else ",~r",
-            tickCount=5,
+            format="%" if name in _SHARES else ",~f",
+            values=up.ticks,
         ),
-        scale=alt.Scale(zero=True, nice=True),
+        scale=alt.Scale(domain=[up.low, up.high], nice=False),
     )
     domain = [_label(column, language) for column, _ in lines]
     scale = alt.Scale(domain=domain, range=[palette[role] for _, role in lines])
-    legend = alt.Legend(
-        title=None,
-        orient="none",
-        legendX=_WIDTH - 90 * len(lines),
-        legendY=-24,
-        direction="horizontal",
-        labelColor=palette["text"],
-        symbolType="stroke",
-        symbolStrokeWidth=3,
-    )
-    colour = alt.Color("line:N", scale=scale, legend=legend if len(lines) > 1 else None)
+    colour = alt.Color("line:N", scale=scale, legend=None)
     tips = [
         alt.Tooltip("line:N"),
         alt.Tooltip("time_s:Q", title=text("simulate.axis_seconds", language), format=",.1f"),
@@ -176,6 +197,16 @@ def _panel(
     if dots:
         points = alt.Chart(alt.NamedData(name=f"{name}_dots")).mark_circle(size=16, opacity=0.55, clip=True)
         layers.insert(0, points.encode(x, y, colour))
+    px, py = alt.X("x:Q", scale=None), alt.Y("y:Q", scale=None)
+    words = alt.Chart(alt.NamedData(name=f"{name}_names")).encode(px, py, text="line:N")
+    look: dict[str, Any] = {
+        "fontSize": FONT_SIZE,
+        "fontWeight": "bold",
+        "baseline": "middle",
+        "align": alt.ExprRef("datum.align"),
+    }
+    rim: dict[str, Any] = {"stroke": palette["background"], "strokeWidth": 4, "strokeJoin": "round"}
+    layers += [words.mark_text(**look, **rim), words.mark_text(**look).encode(color=colour)]
     found = alt.layer(*layers).properties(width=_WIDTH, height=_HEIGHT).to_dict()
     return {key: value for key, value in found.items() if key not in ("$schema", "config", "datasets")}
 
@@ -221,7 +252,8 @@ def times(
         if log and metric in log
         for value, place in _places(log[metric])
     ]
-    panel = _panel("times", _LINES, theme, language, dots=bool(dots), x_title="after")
+    frame = _frame(rows + dots)
+    panel = _panel("times", _LINES, theme, language, frame, dots=bool(dots), x_title="after")
     ttft, e2e = (
         {"p50": format_time(result.times[metric].p50), "p99": format_time(result.times[metric].p99)}
         for metric in ("ttft", "e2e")
@@ -231,7 +263,7 @@ def times(
     drawn = _apart(vega.figure([panel], 1, below))
     return vega.finished(
         drawn,
-        datasets={"times_lines": rows, "times_dots": dots},
+        datasets={"times_lines": rows, "times_dots": dots, "times_names": _names(rows, *frame)},
         signals={"figure_title": title},
         theme=theme,
         language=language,
