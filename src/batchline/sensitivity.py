@@ -13,8 +13,9 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from batchline import prior
 from batchline.errors import InputError
-from batchline.planner import Candidate, Plan, Question, cheapest
+from batchline.planner import Candidate, Plan, Question, cheapest, space_of
 from batchline.strings import text
 from batchline.units import format_time, format_usd
 
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from batchline.prior import Prior
+    from batchline.space import Space
 
 __all__ = ["Bar", "Flip", "flips", "tornado"]
 
@@ -145,10 +147,10 @@ def flips(answer: Plan, priors: Prior | None = None) -> tuple[Flip, ...]:
     """
     best = answer.best
     found = [*_price_flips(answer)]
-    narrow = _near(answer)
+    narrow, ask = _near(answer), _Asker(priors)
     for variable, now in _numbers(answer.question, best).items():
         for up in (True, False):
-            flip = _flip(answer, narrow, variable, now, priors, up=up)
+            flip = _flip(answer, narrow, variable, now, ask, up=up)
             if flip is not None:
                 found.append(flip)
     return tuple(sorted(found, key=lambda flip: abs(math.log(flip.threshold / flip.now))))
@@ -178,13 +180,13 @@ def tornado(answer: Plan, share: float = 0.25, priors: Prior | None = None) -> t
     """
     if not 0 < share < 1:
         raise InputError(f"A share lies between 0 and 1, got {share:g}.")
-    best, narrow, bars = answer.best, _near(answer), []
+    best, narrow, ask, bars = answer.best, _near(answer), _Asker(priors), []
     numbers = _numbers(answer.question, best)
     price = best.usd_per_hour / best.devices
     numbers = {f"price {best.accelerator}": price, **numbers}
     for variable, now in numbers.items():
         low, high = now * (1 - share), now * (1 + share)
-        ends = [cheapest(_moved(narrow, variable, value), priors) for value in (low, high)]
+        ends = [ask(_moved(narrow, variable, value)) for value in (low, high)]
         bars.append(
             Bar(
                 variable=variable,
@@ -197,6 +199,22 @@ def tornado(answer: Plan, share: float = 0.25, priors: Prior | None = None) -> t
             )
         )
     return tuple(sorted(bars, key=lambda bar: -bar.width))
+
+
+class _Asker:
+    """Finds the cheapest for one question after the other; those that open the same space share it."""
+
+    def __init__(self, priors: Prior | None) -> None:
+        self._priors = prior.load() if priors is None else priors
+        self._spaces: dict[Any, Space] = {}
+
+    def __call__(self, question: Question) -> Candidate | None:
+        q = question
+        prices = tuple(sorted(q.prices.items()))
+        key = (q.accelerators, q.weights, q.kv, q.engines, q.max_devices, q.basis, prices, q.isl, q.context)
+        if key not in self._spaces:
+            self._spaces[key] = space_of(q, self._priors)
+        return cheapest(q, self._priors, self._spaces[key])
 
 
 def _kind(one: Candidate | None) -> tuple[str, ...]:
@@ -288,12 +306,12 @@ def _moved(question: Question, variable: str, value: float) -> Question:
     return dataclasses.replace(question, **changes)
 
 
-def _flip(answer: Plan, narrow: Question, variable: str, now: float, priors: Prior | None, *, up: bool) -> Flip | None:
+def _flip(answer: Plan, narrow: Question, variable: str, now: float, ask: _Asker, *, up: bool) -> Flip | None:
     best = answer.best
     here = _kind(best)
 
     def at(times: float) -> Candidate | None:
-        return cheapest(_moved(narrow, variable, now * times), priors)
+        return ask(_moved(narrow, variable, now * times))
 
     inner, outer, other = 1.0, None, None
     for step in _STEPS:
@@ -320,7 +338,7 @@ def _flip(answer: Plan, narrow: Question, variable: str, now: float, priors: Pri
         kv=answer.question.kv,
         engines=answer.question.engines,
     )
-    confirmed = cheapest(full, priors)
+    confirmed = ask(full)
     if _kind(confirmed) == here:
         return None  # among everything the winner stays
     return Flip(

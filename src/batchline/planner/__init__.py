@@ -30,6 +30,7 @@ import numpy as np
 from batchline import prior
 from batchline.errors import InputError
 from batchline.planner.answer import Candidate, Nearest, Plan, Prefill
+from batchline.planner.considered import space_of
 from batchline.planner.question import BASES, Question, load_question
 from batchline.planner.replicas import replicas
 from batchline.planner.search import Search
@@ -38,8 +39,21 @@ from batchline.planner.told import candidates, nearest
 if TYPE_CHECKING:
     from batchline.fleet import Pool
     from batchline.prior import Prior
+    from batchline.space import Space
 
-__all__ = ["BASES", "Candidate", "Nearest", "Plan", "Prefill", "Question", "cheapest", "load_question", "plan", "pools"]
+__all__ = [
+    "BASES",
+    "Candidate",
+    "Nearest",
+    "Plan",
+    "Prefill",
+    "Question",
+    "cheapest",
+    "load_question",
+    "plan",
+    "pools",
+    "space_of",
+]
 
 
 def plan(model: str | Question, priors: Prior | None = None, **options: Any) -> Plan:
@@ -74,7 +88,7 @@ def plan(model: str | Question, priors: Prior | None = None, **options: Any) -> 
     """
     question = model if isinstance(model, Question) else Question(model=model, **options)
     started = time.perf_counter()
-    search = Search.of(question, priors or prior.load())
+    search = Search(question, space_of(question, priors or prior.load()))
     leading = search.settle()
     front, best_of = (search.front(), search.best_of()) if leading else ([], {})
     known = candidates(search, list(dict.fromkeys([*leading, *front, *best_of.values()]))) if leading else {}
@@ -96,7 +110,7 @@ def plan(model: str | Question, priors: Prior | None = None, **options: Any) -> 
     )
 
 
-def cheapest(question: Question, priors: Prior | None = None) -> Candidate | None:
+def cheapest(question: Question, priors: Prior | None = None, space: Space | None = None) -> Candidate | None:
     """Find the winner alone: what `plan` finds, in a fraction of the time.
 
     Parameters
@@ -105,6 +119,8 @@ def cheapest(question: Question, priors: Prior | None = None) -> Candidate | Non
         What is asked.
     priors : Prior, optional
         Coefficients and intervals; by default those that the package ships.
+    space : Space, optional
+        What `space_of` gave for a question that differs in load, promises or `slower` only.
 
     Returns
     -------
@@ -117,7 +133,7 @@ def cheapest(question: Question, priors: Prior | None = None) -> Candidate | Non
     >>> cheapest(asked) == plan(asked).best
     True
     """
-    search = Search.of(question, priors or prior.load())
+    search = Search(question, space_of(question, priors or prior.load()) if space is None else space)
     first = search.settle(brief=True)
     return candidates(search, first)[first[0]] if first else None
 
@@ -152,5 +168,6 @@ def pools(question: Question, workload: str, priors: Prior | None = None) -> lis
     """
     if question.users is not None:
         raise InputError("A fleet is planned in requests a second.", "", "Give --rate instead of --users.")
-    search = Search.of(dataclasses.replace(question, rate=None), priors or prior.load())
+    asked = dataclasses.replace(question, rate=None)
+    search = Search(asked, space_of(asked, priors or prior.load()))
     return replicas(search, workload)

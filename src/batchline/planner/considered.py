@@ -11,15 +11,16 @@ import numpy as np
 from batchline import price as prices_module
 from batchline import space as space_module
 from batchline.accelerator import Accelerator, resolve
+from batchline.architecture import Architecture
 from batchline.errors import MissingFactError, UnknownNameError
 
 if TYPE_CHECKING:
-    from batchline.architecture import Architecture
     from batchline.planner.question import Question
     from batchline.price import Price
+    from batchline.prior import Prior
     from batchline.space import Space
 
-__all__ = ["ENGINES", "KVS", "formats", "priced", "telling_budgets"]
+__all__ = ["ENGINES", "KVS", "formats", "priced", "space_of", "telling_budgets"]
 
 ENGINES = ("vllm", "sglang", "trtllm")
 KVS = ("bf16", "fp8")
@@ -62,6 +63,42 @@ def formats(question: Question, architecture: Architecture) -> tuple[str | None,
         return space_module.default_weights(architecture, _FORMATS)
     given = [None if name in ("checkpoint", architecture.weight_format) else name for name in question.weights]
     return tuple(dict.fromkeys(given))
+
+
+def space_of(question: Question, priors: Prior) -> Space:
+    """All deployments that a question leaves open.
+
+    Parameters
+    ----------
+    question : Question
+        What is asked; its load and promises do not matter here.
+    priors : Prior
+        Coefficients and intervals.
+
+    Returns
+    -------
+    Space
+        What can be started, and why the rest cannot.
+
+    Raises
+    ------
+    MissingFactError
+        An accelerator was named whose price nobody knows.
+    """
+    architecture = Architecture.load(question.model)
+    devices, prices = priced(question)
+    return space_module.enumerate_space(
+        architecture,
+        devices,
+        prices,
+        weights=formats(question, architecture),
+        kvs=question.kv or KVS,
+        engines=question.engines or ENGINES,
+        context=question.context,
+        isl=question.isl,
+        max_devices=question.max_devices,
+        priors=priors,
+    )
 
 
 def telling_budgets(question: Question, space: Space) -> list[int]:

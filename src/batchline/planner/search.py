@@ -7,9 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from batchline import goodput
-from batchline import space as space_module
 from batchline.accelerator import resolve
-from batchline.architecture import Architecture
 from batchline.engine import Request, account
 from batchline.errors import BatchlineError, UnknownNameError
 from batchline.goodput import Server
@@ -20,7 +18,6 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from batchline.planner.question import Question
-    from batchline.prior import Prior
     from batchline.roofline import Floats
     from batchline.space import Space
 
@@ -35,12 +32,19 @@ _ALIKE = 0.02  # times that differ by less are not worth a place on the front: p
 
 
 class Search:
-    """One question, its space, and what each deployment of it carries, costs and shows."""
+    """One question, its space, and what each deployment of it carries, costs and shows.
 
-    def __init__(self, question: Question, priors: Prior, architecture: Architecture, space: Space) -> None:
+    Parameters
+    ----------
+    question : Question
+        What is asked.
+    space : Space
+        Deployments that it leaves open, as `considered.space_of` gives them.
+    """
+
+    def __init__(self, question: Question, space: Space) -> None:
         self.question = question
-        self.priors = priors
-        self.architecture = architecture
+        self.architecture = architecture = space.architecture
         self.promises = question.promises
         self.refused = dict(space.refused)
         self.space = space
@@ -75,26 +79,6 @@ class Search:
         self.floor, self.decided = np.zeros(size), np.zeros(size, dtype=bool)
         apart = question.disaggregation and question.rate is not None and size > 0
         self.pools = Pools(self, question.rate, len(_MORE)) if apart and question.rate is not None else None
-
-    @classmethod
-    def of(cls, question: Question, priors: Prior) -> Search:
-        """Lay out the space of a question."""
-        architecture = Architecture.load(question.model)
-        devices, prices = considered.priced(question)
-        weights = considered.formats(question, architecture)
-        space = space_module.enumerate_space(
-            architecture,
-            devices,
-            prices,
-            weights=weights,
-            kvs=question.kv or considered.KVS,
-            engines=question.engines or considered.ENGINES,
-            context=question.context,
-            isl=question.isl,
-            max_devices=question.max_devices,
-            priors=priors,
-        )
-        return cls(question, priors, architecture, space)
 
     # -- the load that each deployment carries -------------------------------------------------------------------------
 
