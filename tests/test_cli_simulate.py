@@ -3,6 +3,9 @@
 import csv
 import io
 import json
+import re
+import shlex
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -156,3 +159,18 @@ def test_parquet(tmp_path):
 def test_refusals(arguments, message):
     with pytest.raises(BatchlineError, match=message):
         run(*arguments)
+
+
+PAGE = (Path(__file__).parents[1] / "docs" / "simulate.md").read_text(encoding="utf-8")
+SHOWN = re.findall(r"^    batchline simulate (.*)$", PAGE, re.MULTILINE)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("line", SHOWN)
+def test_commands_of_the_document_run(line, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    rows = ["TIMESTAMP,ContextTokens,GeneratedTokens"]
+    rows += [f"2023-11-16 18:15:{second:02}.5,{500 + second},{20 + second}" for second in range(60)]
+    Path("azure.csv").write_text("\n".join(rows) + "\n")
+    result = CliRunner().invoke(command, shlex.split(line))
+    assert result.exit_code == 0, result.output
