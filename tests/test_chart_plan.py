@@ -23,7 +23,9 @@ def test_every_member_of_the_front_is_drawn(answer, theme, tmp_path):
     spec = chart_plan.pareto(answer, theme=theme)
     points = spec["datasets"]["front"]
     assert [point["usd_per_month"] for point in points] == [one.usd_per_month for one in answer.front]
-    assert "cheapest" in json.dumps(spec["datasets"]["labels"])
+    words = spec["datasets"]["words"]
+    assert "cheapest" in json.dumps(words)
+    assert {row["group"] for row in spec["datasets"]["front"]} == {row["group"] for row in words} - {""}
     stairs = spec["datasets"]["stairs"]
     assert [s["usd_per_month"] for s in stairs] == sorted((s["usd_per_month"] for s in stairs), reverse=True)
     page = save(spec, tmp_path / "front.svg").read_text()

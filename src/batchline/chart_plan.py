@@ -5,16 +5,21 @@ Vega-Lite through Altair, in the look of `batchline.chart`, whose `save` writes 
 
 from __future__ import annotations
 
-import math
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
+from batchline.chart.axis import Axis, log_ticks
+from batchline.chart.placement import Label, Obstacle, beside, place, polyline
 from batchline.errors import InputError
 from batchline.strings import text
 from batchline.units import format_time, format_usd
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
+
+    from numpy.typing import NDArray
 
     from batchline.planner import Candidate, Plan
     from batchline.sensitivity import Bar
@@ -24,6 +29,9 @@ __all__ = ["pareto", "tornado"]
 _ROLES = ("compute", "kv", "weights", "communication", "step", "prefill")
 """Colours for accelerators, those that lead first; the rest share one."""
 _BAR = 26
+_WIDTH, _HEIGHT, _FONT = 680.0, 420.0, 13.0
+_AREAS = [40, 420]
+"""Areas of the dots with the fewest and the most devices [px2]."""
 
 
 def pareto(answer: Plan, *, theme: str = "light", language: str = "en") -> dict[str, Any]:
@@ -59,13 +67,17 @@ def pareto(answer: Plan, *, theme: str = "light", language: str = "en") -> dict[
     groups = [*shown, *([say("planner.others")] if len(names) > len(shown) else [])]
     colours = [*(palette[role] for role in _ROLES[: len(shown)]), palette["muted"]][: len(groups)]
     points = [_point(one, shown, say("planner.others")) for one in answer.front]
-    labels = _labels(answer, say)
+    marked = _marked(answer, say)
+    across = _log_axis([one.tpot_s * 1e3 for one in answer.front], _WIDTH, down=False)
+    up = _log_axis([one.usd_per_month for one in answer.front], _HEIGHT, down=True)
     x = alt.X(
-        "tpot_ms:Q", scale=alt.Scale(type="log", nice=False, padding=24), axis=_below(alt, say("planner.token_axis"))
+        "tpot_ms:Q",
+        scale=alt.Scale(type="log", nice=False, domain=[across.low, across.high]),
+        axis=_below(alt, say("planner.token_axis")),
     )
     y = alt.Y(
         "usd_per_month:Q",
-        scale=alt.Scale(type="log", nice=False, padding=24),
+        scale=alt.Scale(type="log", nice=False, domain=[up.low, up.high]),
         axis=alt.Axis(
             title=say("planner.month_axis"),
             titleAngle=0,
@@ -75,14 +87,10 @@ def pareto(answer: Plan, *, theme: str = "light", language: str = "en") -> dict[
             titleX=-34,
             titleY=-7,
             labelExpr="'$' + format(datum.value, ',.0f')",
-            values=_log_ticks([one.usd_per_month for one in answer.front]),
+            values=up.ticks,
         ),
     )
-    colour = alt.Color(
-        "group:N",
-        scale=alt.Scale(domain=groups, range=colours),
-        legend=alt.Legend(title=None, orient="right", labelColor=palette["text"], symbolType="circle"),
-    )
+    colour = alt.Color("group:N", scale=alt.Scale(domain=groups, range=colours), legend=None)
     tips = [
         alt.Tooltip("title:N", title=say("planner.tip_deployment")),
         alt.Tooltip("usd:N", title=say("planner.tip_month")),
@@ -91,26 +99,29 @@ def pareto(answer: Plan, *, theme: str = "light", language: str = "en") -> dict[
         alt.Tooltip("devices:Q", title=say("planner.tip_devices")),
         alt.Tooltip("sure:N", title=say("planner.tip_sure")),
     ]
-    size = alt.Size("devices:Q", scale=alt.Scale(range=[40, 420]), legend=None)
+    size = alt.Size("devices:Q", scale=alt.Scale(domain=_span(answer.front), range=_AREAS), legend=None)
     dots = alt.Chart(_data(alt, "front")).mark_circle(opacity=0.85).encode(x, y, colour, size, tooltip=tips)
     stairs = alt.Chart(_data(alt, "stairs")).mark_line(interpolate="step-after", color=palette["frame"]).encode(x, y)
-    rings = alt.Chart(_data(alt, "labels")).mark_point(size=260, color=palette["text"], strokeWidth=1.6).encode(x, y)
-    words = [
-        alt.Chart(_data(alt, "labels"))
-        .transform_filter(f"datum.side == '{side}'")
-        .mark_text(dx=dx, dy=dy, fontSize=13, color=palette["text"], **_aligned(side))
-        .encode(x, y, text="words:N")
-        for side, dx, dy in (("left", 14, -12), ("right", -8, 18))
-    ]
-    drawn = alt.layer(stairs, dots, rings, *words).properties(width=680, height=420)
-    told = {"model": answer.question.model, "best": best.title, "cost": format_usd(best.usd_per_month)}
-    promise = ", ".join(f"{name} {value}" for name, value in answer.question.promises.items()) or say(
-        "planner.no_promise"
-    )
+    rings = alt.Chart(_data(alt, "marked")).mark_point(size=260, color=palette["text"], strokeWidth=1.6).encode(x, y)
+    px, py = alt.X("x:Q", scale=None), alt.Y("y:Q", scale=None)
+    look: dict[str, Any] = {"fontSize": _FONT, "baseline": "middle", "align": alt.ExprRef("datum.align")}
+    words = alt.Chart(_data(alt, "words")).encode(px, py, text="words:N")
+    rim = words.mark_text(stroke=palette["background"], strokeWidth=4, strokeJoin="round", **look)
+    names = words.transform_filter("datum.group != ''").mark_text(fontWeight="bold", **look).encode(color=colour)
+    ends = words.transform_filter("datum.group == ''").mark_text(color=palette["text"], **look)
+    drawn = alt.layer(stairs, dots, rings, rim, names, ends).properties(width=_WIDTH, height=_HEIGHT)
+    promises = ", ".join(f"{name} {value}" for name, value in answer.question.promises.items())
+    about = {"count": f"{len(answer.front):,}", "promise": promises or say("planner.no_promise")}
+    title = say("planner.front_title", model=answer.question.model, cost=format_usd(best.usd_per_month))
     return vega.finished(
-        _bare(drawn, _heading(alt, [say("planner.front_about", count=f"{len(answer.front):,}", promise=promise)])),
-        datasets={"front": points, "labels": labels, "stairs": _stairs(answer.front)},
-        signals={"figure_title": say("planner.front_title", **told)},
+        _bare(drawn, _heading(alt, [best.title, say("planner.front_about", **about)])),
+        datasets={
+            "front": points,
+            "marked": marked,
+            "words": _words(answer.front, points, marked, across, up),
+            "stairs": _stairs(answer.front),
+        },
+        signals={"figure_title": title},
         theme=theme,
         language=language,
     )
@@ -192,10 +203,6 @@ def tornado(answer: Plan, bars: Sequence[Bar], *, theme: str = "light", language
     )
 
 
-def _aligned(side: str) -> dict[str, Any]:
-    return {"align": side}
-
-
 def _data(alt: Any, name: str) -> Any:
     return alt.NamedData(name=name)
 
@@ -240,26 +247,69 @@ def _point(one: Candidate, shown: list[str], others: str) -> dict[str, Any]:
     }
 
 
-def _labels(answer: Plan, say: Callable[..., str]) -> list[dict[str, Any]]:
-    """Names for the cheapest and the fastest."""
+def _marked(answer: Plan, say: Callable[..., str]) -> list[dict[str, Any]]:
+    """The cheapest and the fastest, with what is written at them."""
     fastest = min(answer.front, key=lambda one: one.tpot_s)
     named = {id(answer.best): (answer.best, "cheapest"), id(fastest): (fastest, "fastest")}
-    middle = math.sqrt(min(one.tpot_s for one in answer.front) * max(one.tpot_s for one in answer.front))
     return [
         {
             "tpot_ms": one.tpot_s * 1e3,
             "usd_per_month": one.usd_per_month,
-            "side": "right" if one.tpot_s > middle else "left",
             "words": say(f"planner.{word}", what=f"{one.devices} x {one.accelerator}, {one.weights}"),
         }
         for one, word in named.values()
     ]
 
 
-def _log_ticks(values: Sequence[float]) -> list[float]:
-    from batchline.chart.axis import log_ticks  # noqa: PLC0415
+def _log_axis(values: Sequence[float], length: float, *, down: bool) -> Axis:
+    """Axis with room beside its first and last value."""
+    margin = (max(values) / min(values)) ** (24 / (length - 48)) if max(values) > 1.001 * min(values) else 1.5
+    low, high = min(values) / margin, max(values) * margin
+    return Axis(log=True, low=low, high=high, length=length, ticks=log_ticks(low, high, most=9), down=down)
 
-    return log_ticks(min(values) * 0.8, max(values) * 1.25, most=9)
+
+def _span(front: Sequence[Candidate]) -> list[int]:
+    devices = [one.devices for one in front]
+    return [min(devices), max(*devices, min(devices) + 1)]
+
+
+def _words(
+    front: Sequence[Candidate],
+    points: Sequence[dict[str, Any]],
+    marked: Sequence[dict[str, Any]],
+    across: Axis,
+    up: Axis,
+) -> list[dict[str, Any]]:
+    """Names of the accelerators in their colours and of the two ends, each where it covers nothing."""
+
+    def pixels(rows: Sequence[Mapping[str, Any]]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        at = (np.array([row[name] for row in rows]) for name in ("tpot_ms", "usd_per_month"))
+        return across.pixel(next(at)), up.pixel(next(at))
+
+    low, high = _span(front)
+    x, y = pixels(points)
+    areas = np.interp([row["devices"] for row in points], [low, high], _AREAS)
+    reach = np.sqrt(areas / np.pi)
+    dots = np.column_stack([x - reach, y - reach, x + reach, y + reach])
+    stairs = pixels(_stairs(front))
+    corners = np.repeat(stairs[0], 2)[1:], np.repeat(stairs[1], 2)[:-1]
+    labels = [
+        Label("end", row["words"], "", beside(float(px), float(py), _FONT, 11.0), _FONT, rank=0)
+        for row, px, py in zip(marked, *pixels(marked), strict=True)
+    ]
+    for group in dict.fromkeys(row["group"] for row in points):
+        own = [i for i, row in enumerate(points) if row["group"] == group]
+        # Right beside a dot of its own: further away it could be another's.
+        places = np.concatenate([beside(x[i], y[i], _FONT, reach[i])[:16] for i in own])
+        labels.append(Label(group, group, group, places, _FONT, bold=True, rank=0))
+    obstacles = [
+        Obstacle("dots", dots, clearance=8.0, near=2.0),
+        Obstacle("stairs", polyline(*corners, _WIDTH, _HEIGHT), hit=40.0, clearance=6.0, near=1.0),
+    ]
+    return [
+        {"words": one.text, "group": one.label.role, "x": round(one.x, 1), "y": round(one.y, 1), "align": one.align}
+        for one in place(labels, obstacles, across, up)
+    ]
 
 
 def _stairs(front: Sequence[Candidate]) -> list[dict[str, float]]:
