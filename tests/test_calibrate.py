@@ -257,6 +257,19 @@ def test_a_profile_comes_back_from_its_file(profile, tmp_path):
     for name, mean in profile.mean.items():
         assert again.mean[name] == pytest.approx(mean, rel=1e-5)
     assert again.errors == pytest.approx(profile.errors, abs=1e-4)
+    assert again.unidentified == profile.unidentified == tuple(profile.unidentified)
+
+
+def test_a_profile_says_what_it_does_not_know_and_what_would_tell(tmp_path):
+    # Steps at one short context say nothing of how fast the KV cache is read.
+    table, out = tmp_path / "m.csv", tmp_path / "p.toml"
+    table.write_text("batch,context,t_step_ms\n1,64,7.1\n2,64,7.2\n4,64,7.2\n")
+    asked = [table, "--on", "h100", "--model", "llama-3.1-8b", "--context", "16k", "--out", out]
+    assert run(*asked).exit_code == 0
+    kept = Profile.load(out)
+    assert "kv_read" in kept.unidentified
+    assert "One more point at batch" in kept.advice
+    assert len(out.read_text().splitlines()) < 60
 
 
 def test_a_profile_speaks_for_its_cluster_and_leaves_the_rest_to_the_priors(profile):

@@ -9,11 +9,11 @@ from __future__ import annotations
 import tomllib
 from functools import cache
 from importlib import resources
-from typing import Final
+from typing import Final, Self
 
 from batchline.errors import UnknownNameError
 
-__all__ = ["LANGUAGES", "group", "keys", "text"]
+__all__ = ["LANGUAGES", "Sentence", "group", "keys", "text", "told"]
 
 LANGUAGES: Final = ("en", "ko")
 """Languages of the catalogue: English and Korean."""
@@ -105,3 +105,73 @@ def group(name: str, language: str) -> dict[str, str]:
     '{count} of {all}'
     """
     return {key: entry[language] for key, entry in _group(name).items()}
+
+
+class Sentence(str):
+    """A text of the catalogue with its fields filled: an English string that can be told in another language too.
+
+    Parameters
+    ----------
+    key : str
+        Group and name.
+    **fields : str
+        What stands in the braces of the text; a sentence among them is told in the same language.
+
+    Examples
+    --------
+    >>> full = Sentence("chart.full_at", batch="267")
+    >>> full, full.told("ko")
+    ('KV cache full at 267', 'KV 캐시 한도 267')
+    """
+
+    __slots__ = ("fields", "key")
+    key: str
+    fields: dict[str, str]
+
+    def __new__(cls, key: str, **fields: str) -> Self:
+        """Fill the English text."""
+        made = super().__new__(cls, text(key, **fields))
+        made.key, made.fields = key, fields
+        return made
+
+    def __getnewargs_ex__(self) -> tuple[tuple[str], dict[str, str]]:
+        """Say how a copy is made."""
+        return (self.key,), self.fields
+
+    def told(self, language: str) -> str:
+        """Say it in a language.
+
+        Parameters
+        ----------
+        language : str
+            "en" or "ko".
+
+        Returns
+        -------
+        str
+            The text.
+        """
+        return text(self.key, language, **{name: told(field, language) for name, field in self.fields.items()})
+
+
+def told(words: str, language: str) -> str:
+    """Say a sentence in a language; other words stay as they are.
+
+    Parameters
+    ----------
+    words : str
+        A `Sentence`, or a name or number that is the same in every language.
+    language : str
+        "en" or "ko".
+
+    Returns
+    -------
+    str
+        The text.
+
+    Examples
+    --------
+    >>> told(Sentence("chart.full_at", batch="267"), "ko"), told("fp8", "ko")
+    ('KV 캐시 한도 267', 'fp8')
+    """
+    return words.told(language) if isinstance(words, Sentence) else words

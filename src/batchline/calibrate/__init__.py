@@ -5,7 +5,7 @@ file that every command reads, `three_rates` fits hardware of which nothing is k
 """
 
 from batchline.calibrate.advice import Advice, advise
-from batchline.calibrate.calibration import Calibration, below_bound, calibrate
+from batchline.calibrate.calibration import Calibration, below_bound, calibrate, grid
 from batchline.calibrate.observation import Observation, observe
 from batchline.calibrate.profile import Profile
 from batchline.calibrate.rates import Rates, three_rates
@@ -19,6 +19,7 @@ __all__ = [
     "advise",
     "below_bound",
     "calibrate",
+    "grid",
     "observe",
     "three_rates",
 ]

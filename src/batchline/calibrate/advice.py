@@ -20,6 +20,7 @@ from batchline import readings
 from batchline.calibrate.calibration import QUANTILES, grid
 from batchline.calibrate.observation import Observation, Stack
 from batchline.calibrate.update import jacobian
+from batchline.strings import Sentence
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -59,12 +60,26 @@ class Advice:
         return self.then <= (1.0 - _WORTH) * self.now
 
     def __str__(self) -> str:
+        return self.told()
+
+    def told(self, language: str = "en") -> str:
+        """Say where to measure and what it would do, or that no point would do much.
+
+        Parameters
+        ----------
+        language : str
+            "en" or "ko".
+
+        Returns
+        -------
+        str
+            A sentence.
+        """
+        now, then = f"{self.now:.0%}", f"{self.then:.0%}"
         if not self.worthwhile:
-            return f"No further point would do much: the prediction {self.at} is known to {self.now:.0%} (90%)."
-        return (
-            f"One more point at batch {self.batch:,.0f} and context {self.context:,.0f} would narrow the 90% interval"
-            f" {self.at} from {self.now:.0%} to {self.then:.0%}."
-        )
+            return Sentence("calibrate.advice_none", at=self.at, now=now).told(language)
+        where = {"batch": f"{self.batch:,.0f}", "context": f"{self.context:,.0f}"}
+        return Sentence("calibrate.advice", **where, at=self.at, now=now, then=then).told(language)
 
 
 def gain(
@@ -120,14 +135,14 @@ def advise(
     Advice
         Where to measure, and what it would do.
     """
-    usual = grid(calibration.deployment, calibration.observations)
+    usual = grid(calibration.deployment, calibration.observations, context=context)
     candidates = usual if candidates is None else candidates
-    targets, at = usual, "over all batches"
+    targets, at = usual, Sentence("calibrate.at_all")
     if batch is not None:
         context = usual[0].context if context is None else context
         ideal = readings.ideal_of(calibration.deployment, context)
         targets = [dataclasses.replace(usual[0], ideal=ideal, batch=batch, context=context)]
-        at = f"at batch {batch:,.0f}"
+        at = Sentence("calibrate.at_batch", batch=f"{batch:,.0f}")
     place = calibration.z[None]
     _, tried = jacobian(calibration.belief, Stack(candidates), place)
     _, wanted = jacobian(calibration.belief, Stack(targets), place)

@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from batchline import prior, readings, step
-from batchline.calibrate.observation import NOISE, Observation, Stack, describe, observe
+from batchline.calibrate.observation import NOISE, SCATTER, Observation, Stack, describe, observe
 from batchline.calibrate.update import Belief, believe, jacobian, update
 from batchline.errors import InputError, MeasurementError
 from batchline.notebook import Shown
+from batchline.strings import Sentence
 from batchline.units import format_bytes, format_time
 
 if TYPE_CHECKING:
@@ -206,7 +207,7 @@ class Calibration(Shown):
         which = np.array([(one.of == "ttft") == (of == "ttft") for one in self.observations])
         seconds = np.array([one.seconds for one in self.observations])
         off = np.abs(np.log(best[which] / seconds[which]))
-        return max(NOISE[of], 1.4826 * float(np.median(off))) if off.size >= 4 else NOISE[of]
+        return max(SCATTER[of], 1.4826 * float(np.median(off))) if off.size >= 4 else SCATTER[of]
 
     def interval(self, of: str = "tpot", confidence: float = 0.9) -> tuple[float, float]:
         """Factors around a prediction between which a measurement of this deployment should lie.
@@ -269,7 +270,9 @@ class Calibration(Shown):
         return dict(sorted(kept.items(), key=lambda item: -item[1]))
 
 
-def grid(deployment: Deployment, observations: Sequence[Observation], of: str = "tpot") -> list[Observation]:
+def grid(
+    deployment: Deployment, observations: Sequence[Observation], of: str = "tpot", *, context: float | None = None
+) -> list[Observation]:
     """Measurements that could be made of a deployment: batches and contexts around those that were.
 
     Parameters
@@ -280,6 +283,8 @@ def grid(deployment: Deployment, observations: Sequence[Observation], of: str = 
         What was measured; may be empty.
     of : str
         "tpot" for decode steps, "ttft" for served points.
+    context : float, optional
+        Another context that matters [token].
 
     Returns
     -------
@@ -289,17 +294,19 @@ def grid(deployment: Deployment, observations: Sequence[Observation], of: str = 
     known = [one.context for one in observations if one.context > 0] or [1024.0, 8192.0]
     longest = deployment.architecture.max_context or np.inf
     contexts = sorted({_round(c) for c in (min(known) / 2, *known, 2 * max(known)) if 1 <= c <= longest})
-    contexts = contexts[:: max(1, len(contexts) // 6)]
+    contexts = contexts[:: max(1, len(contexts) // 6)] or [known[0]]
+    if context is not None and _round(context) not in contexts:
+        contexts.append(_round(context))
     found = []
-    for context in contexts or [known[0]]:
-        ideal = readings.ideal_of(deployment, context, context / 2)
-        capacity = float(deployment.capacity_batch(context))
+    for length in contexts:
+        ideal = readings.ideal_of(deployment, length, length / 2)
+        capacity = float(deployment.capacity_batch(length))
         last = min(max(capacity, 1.0), max([256.0, *(2 * one.batch for one in observations)]))
-        one = Observation(of="step", seconds=np.nan, ideal=ideal, batch=1.0, context=context)
+        one = Observation(of="step", seconds=np.nan, ideal=ideal, batch=1.0, context=length)
         if of == "ttft":
             held = max(capacity, 1.0)
             one = dataclasses.replace(
-                one, of="ttft", noise=NOISE["ttft"], isl=context / 2, osl=context, capacity_batch=held
+                one, of="ttft", noise=NOISE["ttft"], isl=length / 2, osl=length, capacity_batch=held
             )
         found += [dataclasses.replace(one, batch=float(batch)) for batch in 2.0 ** np.arange(np.log2(last) + 1e-9)]
     return found
@@ -421,14 +428,19 @@ def below_bound(observations: Sequence[Observation], deployment: Deployment) -> 
         return []
     stated = deployment.accelerator.bandwidth
     worst = max(below, key=lambda one: one.bound_s / one.seconds)
-    text = (
-        f"{len(below)} of {len(observations)} values are below what {deployment.count} x {deployment.accelerator.name}"
-        f" allows at all ({describe(worst)}; bound {format_time(worst.bound_s)})"
-    )
     moved = _memory_s(worst) / worst.seconds * stated
-    if moved > stated:
-        text += f"; it implies {format_bytes(moved)}/s a device, and its data sheet has {format_bytes(stated)}/s"
-    return [f"{text}. Is it another accelerator, count, model or number format?"]
+    implied = Sentence("calibrate.implied", moved=format_bytes(moved), stated=format_bytes(stated))
+    return [
+        Sentence(
+            "calibrate.below",
+            count=f"{len(below)}",
+            all=f"{len(observations)}",
+            devices=f"{deployment.count} x {deployment.accelerator.name}",
+            worst=describe(worst),
+            bound=format_time(worst.bound_s),
+            implied=implied if moved > stated else "",
+        )
+    ]
 
 
 def _one_sided(
@@ -443,10 +455,14 @@ def _one_sided(
     if not off.size or not (np.all(off > _BEYOND) or np.all(off < -_BEYOND)):
         return []
     times = float(np.exp(np.median(np.log([one.seconds for one in observations])[steps] - before[steps])))
-    slower = f"{times:.2g} times as slow as" if times > 1 else f"{1 / times:.2g} times as fast as"
     return [
-        f"All {off.size} steps are {slower} an engine on {deployment.accelerator.name} should be, each beyond"
-        f" {_BEYOND:.0f} standard deviations. Is it another accelerator or format, a power limit, or a shared device?"
+        Sentence(
+            "calibrate.slower" if times > 1 else "calibrate.faster",
+            count=f"{off.size}",
+            times=f"{max(times, 1 / times):.2g}",
+            accelerator=deployment.accelerator.name,
+            sd=f"{_BEYOND:.0f}",
+        )
     ]
 
 
@@ -456,10 +472,7 @@ def _far_off(belief: Belief, z: NDArray[np.float64]) -> list[str]:
     worst = int(np.argmax(moved))
     if moved[worst] <= _TOO_FAR:
         return []
-    return [
-        f"To follow the points, {belief.names[worst]} had to move by {moved[worst]:.1f} standard deviations: they"
-        " contradict each other, or another deployment was measured."
-    ]
+    return [Sentence("calibrate.contradict", name=belief.names[worst], sd=f"{moved[worst]:.1f}")]
 
 
 def _memory_s(one: Observation) -> float:

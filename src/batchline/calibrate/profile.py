@@ -29,9 +29,10 @@ from batchline.prior import Case, Prior, Provenance
 from batchline.step import Coefficients
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Mapping, Sequence
 
     from batchline.calibrate.calibration import Calibration
+    from batchline.calibrate.observation import Observation
     from batchline.calibrate.rates import Rates
     from batchline.deployment import Deployment
 
@@ -90,6 +91,10 @@ class Profile:
         Bandwidth, FLOP/s and memory of one device, where the points had to tell the first two [B/s, FLOP/s, B].
     source : str
         What stood before the points.
+    unidentified : tuple of str
+        Coefficients that the points tell nothing of although they move a step: there the priors speak.
+    advice : str
+        The measurement that would tell most, as a sentence.
     """
 
     case: Case
@@ -103,9 +108,19 @@ class Profile:
     errors: Mapping[str, float]
     figures: Mapping[str, float] = dataclasses.field(default_factory=lambda: MappingProxyType({}))
     source: str = ""
+    unidentified: tuple[str, ...] = ()
+    advice: str = ""
 
     @classmethod
-    def of(cls, calibration: Calibration, files: Iterable[str] = (), date: str = "") -> Profile:
+    def of(
+        cls,
+        calibration: Calibration,
+        files: Iterable[str] = (),
+        date: str = "",
+        *,
+        targets: Sequence[Observation] | None = None,
+        advice: str = "",
+    ) -> Profile:
         """Keep a calibration.
 
         Parameters
@@ -116,6 +131,10 @@ class Profile:
             Where the points were read.
         date : str
             Day, ISO; by default today.
+        targets : sequence of Observation, optional
+            What is to be predicted; by default decode steps over the usual batches and contexts.
+        advice : str
+            The measurement that would tell most (`advise`), as a sentence.
 
         Returns
         -------
@@ -136,6 +155,8 @@ class Profile:
             date=date or _today(),
             errors={name: value for name, value in errors.items() if not math.isnan(value)},
             source=calibration.prior_source,
+            unidentified=tuple(calibration.unidentified(targets)),
+            advice=advice,
         )
 
     @classmethod
@@ -239,6 +260,8 @@ class Profile:
             f"files = [{', '.join(map(_text, self.files))}]",
             *(f"error_{name} = {value:.4f}" for name, value in self.errors.items()),
             *(f"spread_{of} = {value:.4f}" for of, value in self.spread.items()),
+            f"unidentified = [{', '.join(map(_text, self.unidentified))}]",
+            *([f"advice = {_text(self.advice)}"] if self.advice else []),
             "",
             "[coefficients]",
             *(f"{name} = {{ mean = {self.mean[name]:.6g}, sd = {self.sd.get(name, 0.0):.3g} }}" for name in _NAMES),
@@ -337,6 +360,12 @@ class _Reader:
             raise ConfigError(f"{self.path}: {name} is {value!r}.", "It is a text.", "Calibrate again.")
         return value
 
+    def names(self, table: Mapping[str, Any], name: str) -> tuple[str, ...]:
+        found = table.get(name, [])
+        if not isinstance(found, list) or not all(isinstance(one, str) for one in found):
+            raise ConfigError(f"{self.path}: {name} is {found!r}.", "It is a list of names.")
+        return tuple(found)
+
     def profile(self) -> Profile:
         deployment, fit, rows = (self.table(name) for name in ("deployment", "fit", "coefficients"))
         for name in rows:
@@ -344,9 +373,6 @@ class _Reader:
                 raise ConfigError(f"{self.path}: there is no coefficient {name!r}.", "", "Calibrate again.")
         cells = {name: self.cell(rows, name) for name in _NAMES}
         errors = [name for name in ("before", "after", "left_out") if f"error_{name}" in fit]
-        files = fit.get("files", [])
-        if not isinstance(files, list) or not all(isinstance(one, str) for one in files):
-            raise ConfigError(f"{self.path}: files is {files!r}.", "It is a list of names.")
         return Profile(
             case=Case(
                 **{name: self.text(deployment, name) for name in _CASE}, is_mla=deployment.get("is_mla", False) is True
@@ -356,11 +382,13 @@ class _Reader:
             sd={name: sd for name, (_, sd) in cells.items()},
             spread={of: self.number(fit, f"spread_{of}") for of in ("tpot", "ttft")},
             points=int(self.number(fit, "points")),
-            files=tuple(files),
+            files=self.names(fit, "files"),
             date=self.text(fit, "date"),
             errors={name: self.number(fit, f"error_{name}") for name in errors},
             figures={name: self.number(deployment, name) for name in _FIGURES if name in deployment},
             source=self.text(fit, "prior"),
+            unidentified=self.names(fit, "unidentified"),
+            advice=self.text(fit, "advice") if "advice" in fit else "",
         )
 
     def cell(self, rows: Mapping[str, Any], name: str) -> tuple[float, float]:

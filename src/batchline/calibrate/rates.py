@@ -18,6 +18,7 @@ import numpy as np
 from batchline import roofline
 from batchline.calibrate.calibration import Errors
 from batchline.errors import MeasurementError
+from batchline.strings import Sentence
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -150,9 +151,9 @@ def three_rates(
 
 def _unidentified(batch: NDArray[np.float64], context: NDArray[np.float64]) -> str:
     if batch.max() < 2 * batch.min():
-        return "All points have about one batch: weights cannot be told from what grows with the batch."
+        return Sentence("calibrate.one_batch")
     if context.max() < 2 * context.min():
-        return "All points have about one context: the KV cache cannot be told from the FLOPs. Measure another one."
+        return Sentence("calibrate.one_context")
     return ""
 
 

@@ -160,13 +160,16 @@ def believe(priors: Prior, case: Case) -> Belief:
 
 
 def _spread(priors: Prior, case: Case, name: str) -> float:
-    """Spread between deployments, and how well the multipliers of this one's levels are known."""
+    """Spread between deployments, and of the multipliers that the fit has no level for.
+
+    Multipliers of one fit are known together: where one is too high another is too low, and what they make is known
+    better than each. Adding their spreads made predictions without a point too unsure (validation/calibration.py).
+    """
     variance = float(priors.centres[name]["spread"]) ** 2
-    kinds = {kind for coefficient, kind, _ in priors.levels if coefficient == name}
-    for kind, level in case.levels().items():
-        if kind in kinds:
-            variance += float(priors.levels.get((name, kind, level), {}).get("spread", _UNSEEN)) ** 2
-    return float(np.sqrt(variance))
+    kinds = {kind for coefficient, kind, _ in priors.levels if coefficient == name} - {"cluster"}
+    levels = {kind: level for kind, level in case.levels().items() if kind in kinds}
+    unseen = sum((name, kind, level) not in priors.levels for kind, level in levels.items())
+    return float(np.sqrt(variance + unseen * _UNSEEN**2))
 
 
 @dataclass(frozen=True, slots=True)

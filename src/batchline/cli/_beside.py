@@ -8,7 +8,7 @@ import click
 import numpy as np
 
 from batchline.cli import _output
-from batchline.cli._language import say
+from batchline.cli._language import say, told
 from batchline.units import format_time
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ def points_of(curve: Curve, files: Sequence[str]) -> list[Beside]:
 
     laid, left = beside(read_all(files), curve)
     for line in left:
-        _output.warn(say("measure.not_beside", point=line))
+        _output.warn(say("measure.not_beside", point=told(line)))
     return laid
 
 

@@ -11,7 +11,8 @@ import numpy as np
 
 from batchline import __version__, chart, sweep
 from batchline.chart import theme as looks
-from batchline.cli.calibrate import COLUMNS, answer, rows_of
+from batchline.cli._language import current, say, told
+from batchline.cli.calibrate import answer, columns, rows_of
 from batchline.report import Report
 from batchline.report.blocks import Document, Figure, Items, Section, Table, Text
 from batchline.units import format_usd
@@ -38,20 +39,22 @@ def report(found: Found) -> Report:
     sections = [_answer(found), _plots(found), _optimum(found), _points(found), _fit(found), _inputs(found)]
     return Report(
         Document(
-            title=f"Calibration of {found.calibration.deployment.title}",
+            title=say("calibrate.title", deployment=found.calibration.deployment.titled(current())),
             byline=f"Batchline {__version__}, {day}",
-            language="en",
+            language=current(),
             theme="light",
             colours=looks.palette("light"),
-            font=looks.font("en"),
+            font=looks.font(current()),
             sections=tuple(sections),
         )
     )
 
 
 def _answer(found: Found) -> Section:
-    warnings = tuple(Text(f"Warning: {text}", strong=True) for text in found.warnings)
-    return Section("Answer", (*warnings, *(Text(line, strong=bool(style)) for line, style in answer(found))))
+    warnings = tuple(Text(say("calibrate.warning", text=told(text)), strong=True) for text in found.warnings)
+    return Section(
+        say("calibrate.answer"), (*warnings, *(Text(line, strong=bool(style)) for line, style in answer(found)))
+    )
 
 
 def _plots(found: Found) -> Section:
@@ -62,10 +65,10 @@ def _plots(found: Found) -> Section:
         if one.of != "ttft" and 0.8 < one.context / curve.context < 1.25
     ]
     with tempfile.TemporaryDirectory(prefix="batchline-") as folder:
-        file = chart.save(chart.six_plots(curve, measured=near), Path(folder) / "chart.svg")
+        file = chart.save(chart.six_plots(curve, measured=near, language=current()), Path(folder) / "chart.svg")
         svg = file.read_text(encoding="utf-8")
-    text = f"Calibrated curves at context {curve.context:,.0f}, and the {len(near)} measured points near it."
-    return Section("Measured over predicted", (Text(text), Figure("six-plots", svg, text)))
+    text = say("calibrate.plots_text", context=f"{curve.context:,.0f}", count=len(near))
+    return Section(say("calibrate.plots"), (Text(text), Figure("six-plots", svg, text)))
 
 
 def _wide(found: Found) -> Curve:
@@ -78,19 +81,20 @@ def _optimum(found: Found) -> Section:
     def row(name: str, curve: Curve) -> tuple[str, ...]:
         best = curve.optimum
         cost = "-" if best.usd_per_mtok is None else format_usd(best.usd_per_mtok)
-        return (name, f"{best.batch:,}", f"{best.t_step * 1e3:.2f} ms", cost, best.reason)
+        return (name, f"{best.batch:,}", f"{best.t_step * 1e3:.2f} ms", cost, best.told(current()))
 
-    rows = (row("before", found.before), row("after", found.after))
-    table = Table(("", "batch", "step", "per million tokens", "why"), rows, left=frozenset({0, 4}), strong=1)
-    return Section(f"Best batch at context {found.after.context:,.0f}", (table,))
+    rows = (row(say("calibrate.col_before"), found.before), row(say("calibrate.col_after"), found.after))
+    headings = ("", say("curve.batch"), say("calibrate.col_step"), say("calibrate.per_mtok"), say("calibrate.why"))
+    table = Table(headings, rows, left=frozenset({0, 4}), strong=1)
+    return Section(say("calibrate.best_title", context=f"{found.after.context:,.0f}"), (table,))
 
 
 def _points(found: Found) -> Section:
-    blocks: list[Any] = [Table(COLUMNS, tuple(rows_of(found)), left=frozenset({0, 7}))]
-    blocks.append(Text("Before, after, by the others: prediction over measurement, less 1."))
-    notes = (*found.notes, *(f"Not fitted: {line}." for line in found.calibration.refused))
-    blocks.append(Items(notes) if notes else Text("No point has a hazard."))
-    return Section("Points and hazards", tuple(blocks))
+    blocks: list[Any] = [Table(columns(), tuple(rows_of(found)), left=frozenset({0, 7}))]
+    blocks.append(Text(say("calibrate.points_text")))
+    notes = (*found.notes, *(say("calibrate.not_fitted", point=told(line)) for line in found.calibration.refused))
+    blocks.append(Items(notes) if notes else Text(say("calibrate.no_hazard")))
+    return Section(say("calibrate.points_title"), tuple(blocks))
 
 
 def _fit(found: Found) -> Section:
@@ -108,17 +112,18 @@ def _fit(found: Found) -> Section:
         )
         for name, left in calibration.identified.items()
     )
-    text = "Told: by how much the points narrowed the coefficient's spread. Seconds, or time over ideal time."
-    return Section("Fit", (Table(("coefficient", "before", "after", "standard deviation", "told"), rows), Text(text)))
+    headings = tuple(say(f"report.calibration_{name}") for name in ("coefficient", "before", "after", "sd", "told"))
+    return Section(say("calibrate.fit_title"), (Table(headings, rows), Text(say("calibrate.fit_text"))))
 
 
 def _inputs(found: Found) -> Section:
     d = found.calibration.deployment
     rows = (
-        ("model", f"{d.architecture.name}, weights {d.weights_name}, KV cache {d.kv}"),
+        ("model", say("calibrate.model", name=d.architecture.name, weights=d.weights_name, kv=d.kv)),
         ("accelerators", f"{d.count} x {d.accelerator.name} (tp {d.tp}, pp {d.pp}, dp {d.dp}, ep {d.ep})"),
         ("engine", f"{d.engine} {d.engine_version}".strip()),
         ("files", ", ".join(found.profile.files)),
-        ("before the points", found.calibration.prior_source),
+        ("prior", found.calibration.prior_source),
     )
-    return Section("Inputs", (Table(("", ""), rows, left=frozenset({0, 1})),))
+    named = tuple((say(f"calibrate.in_{name}"), text) for name, text in rows)
+    return Section(say("calibrate.inputs"), (Table(("", ""), named, left=frozenset({0, 1})),))

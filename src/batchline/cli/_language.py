@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from batchline import strings
 from batchline.strings import LANGUAGES, text
 
 if TYPE_CHECKING:
@@ -69,3 +70,8 @@ def current() -> str:
 def say(key: str, **fields: str | float) -> str:
     """Text of the catalogue in the language of the run."""
     return text(key, current(), **fields)
+
+
+def told(words: str) -> str:
+    """Say a sentence of the library in the language of the run."""
+    return strings.told(words, current())

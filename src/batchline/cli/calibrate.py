@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
 from batchline import units
 from batchline.cli import _options, _output
+from batchline.cli._language import current, say, told
 from batchline.cli.measure import explained
 from batchline.errors import InputError, MeasurementError
+from batchline.strings import Sentence
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -78,13 +80,23 @@ class Found:
     warnings: tuple[str, ...]
 
     @property
+    def unidentified(self) -> dict[str, float]:
+        """Coefficients that the points tell nothing of, and how far each moves a step where it is asked for."""
+        from batchline.calibrate import grid
+
+        calibration = self.calibration
+        return calibration.unidentified(
+            grid(calibration.deployment, calibration.observations, context=self.after.context)
+        )
+
+    @property
     def notes(self) -> list[str]:
         """What was found wrong with the points."""
         return [line for line in explained(self.points, self.hazards, self.kept) if line]
 
 
 def _updated(points: Sequence[MeasuredPoint], files: tuple[str, ...], options: dict[str, Any]) -> None:
-    from batchline.calibrate import Profile, advise, below_bound, calibrate, observe
+    from batchline.calibrate import Profile, advise, below_bound, calibrate, grid, observe
     from batchline.measure import hazards
 
     own = {key: options.pop(key) for key in ("context", "step_limit", "overrule", "out", "report", "as_json")}
@@ -93,11 +105,15 @@ def _updated(points: Sequence[MeasuredPoint], files: tuple[str, ...], options: d
     kept = hazards.usable(points, bounds, overrule=own["overrule"])
     denied = below_bound(observe(points, deployment)[0], deployment)
     if not kept:
-        raise _nothing(points, hazards.inspect(points, bounds), denied)
+        _refuse(points, hazards.inspect(points, bounds), denied)
     calibration = calibrate(kept, deployment)
-    profile = Profile.of(calibration, [point.file for point in kept if point.file] or files)
     context = float(own["context"] or _context(calibration))
+    targets = grid(deployment, calibration.observations, context=context)
+    sources = [point.file for point in kept if point.file] or files
+    profile = Profile.of(calibration, sources, targets=targets)
     before, after = _curves(deployment, context, profile, own["step_limit"])
+    advice = advise(calibration, batch=after.optimum.batch, context=context)
+    profile = dataclasses.replace(profile, advice=str(advice))
     found = Found(
         files=files,
         points=points,
@@ -107,18 +123,18 @@ def _updated(points: Sequence[MeasuredPoint], files: tuple[str, ...], options: d
         profile=profile,
         before=before,
         after=after,
-        advice=advise(calibration, batch=after.optimum.batch, context=context),
+        advice=advice,
         warnings=tuple(dict.fromkeys((*_other_engine(kept, deployment), *denied, *calibration.warnings))),
     )
     for warning in found.warnings:
-        _output.warn(warning)
+        _output.warn(told(warning))
     if own["as_json"]:
         _output.print_json(to_dict(found))
     else:
         _print(found)
     if own["out"]:
         profile.save(own["out"])
-        click.echo(f"Profile: {own['out']}", err=True)
+        click.echo(say("calibrate.profile", file=own["out"]), err=True)
     if own["report"]:
         _reported(found, own["report"])
 
@@ -132,16 +148,12 @@ def _other_engine(points: Sequence[MeasuredPoint], deployment: Deployment) -> li
     named = {point.engine for point in points if point.engine and plain(point.engine) != plain(deployment.engine)}
     if not named:
         return []
-    return [
-        f"The files name the engine {', '.join(sorted(named))}, and it was taken for {deployment.engine}: --engine."
-    ]
+    return [Sentence("calibrate.other_engine", names=", ".join(sorted(named)), engine=deployment.engine)]
 
 
-def _nothing(
-    points: Sequence[MeasuredPoint], found: Sequence[Sequence[Hazard]], denied: Sequence[str]
-) -> MeasurementError:
+def _refuse(points: Sequence[MeasuredPoint], found: Sequence[Sequence[Hazard]], denied: Sequence[str]) -> NoReturn:
     names = sorted({hazard.name for some in found for hazard in some if hazard.excludes})
-    return MeasurementError(
+    raise MeasurementError(
         f"None of the {len(points)} points can be trusted: {', '.join(names)}.",
         " ".join(denied),
         "batchline measure FILES tells of each; --overrule HAZARD fits them all the same.",
@@ -164,7 +176,7 @@ def _curves(deployment: Deployment, context: float, profile: Profile, step_limit
     try:
         return curve(step_limit), curve(step_limit, profile.prior())
     except InputError as error:  # no batch keeps the limit: the calibration is worth having all the same
-        _output.warn(f"{error.problem} The best batches are those without the limit.")
+        _output.warn(say("calibrate.no_limit", problem=error.problem))
         return curve(None), curve(None, profile.prior())
 
 
@@ -195,7 +207,7 @@ def to_dict(found: Found) -> dict[str, Any]:
             name: {"mean": profile.mean[name], "sd": profile.sd.get(name, 0.0), "spread_left": left}
             for name, left in calibration.identified.items()
         },
-        "unidentified": calibration.unidentified(),
+        "unidentified": found.unidentified,
         "advice": dataclasses.asdict(found.advice) | {"text": str(found.advice)},
         "optimum": {"before": found.before.optimum.to_dict(), "after": found.after.optimum.to_dict()},
         "context": found.after.context,
@@ -211,7 +223,7 @@ def rows_of(found: Found) -> list[tuple[str, ...]]:
         left = "-" if calibration.left_out is None else _off(calibration.left_out[i], one.seconds)
         rows.append(
             (
-                {"step": "step", "tpot": "TPOT", "ttft": "TTFT"}[one.of],
+                {"step": say("calibrate.col_step"), "tpot": "TPOT", "ttft": "TTFT"}[one.of],
                 f"{one.batch:,.4g}",
                 f"{one.context:,.0f}",
                 units.format_time(one.seconds),
@@ -228,25 +240,29 @@ def _off(predicted: float, measured: float) -> str:
     return f"{predicted / measured - 1.0:+.1%}"
 
 
-COLUMNS = ("value", "batch", "context", "measured", "before", "after", "by the others", "from")
+def columns() -> tuple[str, ...]:
+    """Headings of those rows."""
+    where = (say("curve.batch"), say("measure.col_context"), say("measure.col_measured"))
+    when = (say(f"calibrate.col_{name}") for name in ("before", "after", "others"))
+    return (say("calibrate.col_value"), *where, *when, say("measure.col_from"))
 
 
 def _print(found: Found) -> None:
     calibration = found.calibration
     console = _output.console()
     console.print()
-    console.print(f"{calibration.deployment.title}, {calibration.deployment.engine}", style="bold")
+    console.print(f"{calibration.deployment.titled(current())}, {calibration.deployment.engine}", style="bold")
     console.print()
-    left = {"value", "from"}
-    columns = [(name, "left" if name in left else "right") for name in COLUMNS]
-    console.print(_output.table(columns, rows_of(found)))
+    headings = columns()
+    sides = ["left", *("right" for _ in headings[2:]), "left"]
+    console.print(_output.table(zip(headings, sides, strict=True), rows_of(found)))
     console.print()
     for line, style in answer(found):
         console.print(f"  {line}", style=style, soft_wrap=True)
     for line in found.notes:
         console.print(f"  {line}", soft_wrap=True)
     for line in calibration.refused:
-        console.print(f"  Not fitted: {line}.", soft_wrap=True)
+        console.print(f"  {say('calibrate.not_fitted', point=told(line))}", soft_wrap=True)
 
 
 def answer(found: Found) -> list[tuple[str, str]]:
@@ -254,11 +270,11 @@ def answer(found: Found) -> list[tuple[str, str]]:
     calibration = found.calibration
     lines = [(error_line(found, of), "bold green") for of in ("tpot", "ttft") if calibration.errors(of).count]
     low, high = calibration.interval()
-    lines.append((f"90% of steps should lie between {low:.2f} and {high:.2f} times the prediction.", ""))
-    if found.advice.worthwhile and (unknown := calibration.unidentified()):
-        parts = [f"{name} (moves a step by {share:.0%})" for name, share in list(unknown.items())[:4]]
-        lines.append((f"The points say little of {', '.join(parts)}.", ""))
-    lines.append((str(found.advice), ""))
+    lines.append((say("calibrate.interval", low=f"{low:.2f}", high=f"{high:.2f}"), ""))
+    if found.advice.worthwhile and (unknown := found.unidentified):
+        parts = [say("calibrate.moves", name=name, share=f"{share:.0%}") for name, share in list(unknown.items())[:4]]
+        lines.append((say("calibrate.little", names=", ".join(parts)), ""))
+    lines.append((found.advice.told(current()), ""))
     lines.append((optimum_line(found), ""))
     return lines
 
@@ -267,28 +283,32 @@ def error_line(found: Found, of: str) -> str:
     """Errors of one kind, before and after."""
     calibration = found.calibration
     before, after, left = (calibration.errors(of, when) for when in ("before", "after", "left_out"))
-    text = f"{of.upper()}: median error {before.median:.1%} before, {after.median:.1%} after"
-    if left.count:
-        text += f", {left.median:.1%} (mean {left.mean:.1%}) when each point is predicted by the others"
-    return f"{text}; {after.count} values of {calibration.points} points."
+    fields = {"of": of.upper(), "before": f"{before.median:.1%}", "after": f"{after.median:.1%}"}
+    fields |= {"count": f"{after.count}", "points": f"{calibration.points}"}
+    if not left.count:
+        return say("calibrate.errors", **fields)
+    return say("calibrate.errors_left", **fields, left=f"{left.median:.1%}", mean=f"{left.mean:.1%}")
 
 
 def optimum_line(found: Found) -> str:
     """Batch to run before and after."""
 
-    def told(curve: Curve) -> str:
+    def run(curve: Curve) -> str:
         best = curve.optimum
-        cost = "" if best.usd_per_mtok is None else f", {units.format_usd(best.usd_per_mtok)} per million tokens"
-        return f"{best.batch:,} ({units.format_time(best.t_step)} a step{cost})"
+        batch, time = f"{best.batch:,}", units.format_time(best.t_step)
+        if best.usd_per_mtok is None:
+            return say("calibrate.run", batch=batch, time=time)
+        return say("calibrate.run_cost", batch=batch, time=time, cost=units.format_usd(best.usd_per_mtok))
 
-    return f"Best batch at context {found.after.context:,.0f}: before {told(found.before)}, after {told(found.after)}."
+    context = f"{found.after.context:,.0f}"
+    return say("calibrate.best", context=context, before=run(found.before), after=run(found.after))
 
 
 def _reported(found: Found, path: str | Path) -> None:
     from batchline.cli import _calibration_report
 
     for file in _calibration_report.report(found).save(path):
-        click.echo(f"Report: {file}", err=True)
+        click.echo(say("report.written", file=str(file)), err=True)
 
 
 def _rates(points: Sequence[MeasuredPoint], files: tuple[str, ...], options: dict[str, Any]) -> None:
@@ -321,9 +341,13 @@ def _rates(points: Sequence[MeasuredPoint], files: tuple[str, ...], options: dic
 
 def _flags(rates: Rates, memory: float | None) -> str:
     figures = rates.figures
-    bandwidth, flops = figures["bandwidth"] / 1e9, figures["flops"] / 1e12
-    held = "SIZE" if memory is None else f"{memory / 1e9:g}GB"
-    return f"--on custom --bandwidth {bandwidth:.4g}GB/s --flops {flops:.4g}TFLOPS --memory {held}"
+    options = {
+        "on": "custom",
+        "bandwidth": f"{figures['bandwidth'] / 1e9:.4g}GB/s",
+        "flops": f"{figures['flops'] / 1e12:.4g}TFLOPS",
+        "memory": "SIZE" if memory is None else f"{memory / 1e9:g}GB",
+    }
+    return " ".join(f"--{name} {value}" for name, value in options.items())
 
 
 def _print_rates(rates: Rates, flags: str, points: Sequence[MeasuredPoint], kept: Sequence[MeasuredPoint]) -> None:
@@ -331,24 +355,26 @@ def _print_rates(rates: Rates, flags: str, points: Sequence[MeasuredPoint], kept
 
     def rate(value: float, unit: str) -> str:
         # "4.3 GB" to "4.3 GB/s" and "4.3 GFLOP/s"
-        return "too fast to see" if value > 1e17 else re.sub(r"B$", unit, units.format_bytes(value))
+        return say("calibrate.too_fast") if value > 1e17 else re.sub(r"B$", unit, units.format_bytes(value))
 
     console = _output.console()
     console.print()
     weights, kv = (rate(value, "B/s") for value in (rates.bandwidth, rates.kv_bandwidth))
-    line = f"  One device reads weights at {weights} and KV cache at {kv}, computes {rate(rates.flops, 'FLOP/s')}"
-    line += f", and takes {units.format_time(rates.constant_s)} beside." if rates.constant_s else "."
-    console.print(line, style="bold green", soft_wrap=True)
-    console.print(
-        f"  Median error {rates.after.median:.1%} on the {rates.after.count} steps, {rates.left_out.median:.1%}"
-        f" (mean {rates.left_out.mean:.1%}) when each is predicted by the others.",
-        soft_wrap=True,
+    fields = {"weights": weights, "kv": kv, "flops": rate(rates.flops, "FLOP/s")}
+    line = say("calibrate.rates", **fields)
+    if rates.constant_s:
+        line = say("calibrate.rates_constant", **fields, constant=units.format_time(rates.constant_s))
+    errors = say(
+        "calibrate.rates_errors",
+        after=f"{rates.after.median:.1%}",
+        count=rates.after.count,
+        left=f"{rates.left_out.median:.1%}",
+        mean=f"{rates.left_out.mean:.1%}",
     )
-    if rates.unidentified:
-        console.print(f"  {rates.unidentified}", soft_wrap=True)
-    console.print(
-        f"  Use it as {flags}, or write it with --out FILE and say --on custom --profile FILE.", soft_wrap=True
-    )
+    lines = [errors, told(rates.unidentified), say("calibrate.rates_use", flags=flags)]
+    console.print(f"  {line}", style="bold green", soft_wrap=True)
+    for line in filter(None, lines):
+        console.print(f"  {line}", soft_wrap=True)
     for line in explained(points, hazards.inspect(points), kept):
         console.print(f"  {line}" if line else "", soft_wrap=True)
 
@@ -369,4 +395,4 @@ def _save_rates(rates: Rates, count: int, files: tuple[str, ...], options: dict[
         engine_version=options["engine_version"],
     )
     Profile.of_rates(rates, deployment, count, files).save(options["out"])
-    click.echo(f"Profile: {options['out']}", err=True)
+    click.echo(say("calibrate.profile", file=options["out"]), err=True)

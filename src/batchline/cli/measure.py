@@ -11,6 +11,7 @@ import click
 
 from batchline import units
 from batchline.cli import _options, _output
+from batchline.cli._language import current, say, told
 from batchline.errors import InputError, MeasurementError
 
 if TYPE_CHECKING:
@@ -126,7 +127,7 @@ def _probe(url: str, options: dict[str, Any]) -> None:
     from batchline.measure import endpoint, probe
 
     out = Path(options["out"] or _DEFAULT_OUT)
-    with _Bar("Measuring") as bar:
+    with _Bar("measure.measuring") as bar:
 
         def told(progress: Progress) -> None:
             bar.show(progress.done, progress.total, progress.left_s, progress.text)
@@ -147,7 +148,7 @@ def _probe(url: str, options: dict[str, Any]) -> None:
             )
         except KeyboardInterrupt:
             if out.exists():
-                click.echo(f"Stopped. {out} holds what was measured; the same command goes on from there.", err=True)
+                click.echo(say("measure.stopped", file=str(out)), err=True)
             raise
     _probed(outcome, out, options)
 
@@ -157,7 +158,7 @@ def _probed(outcome: Outcome, out: Path, options: dict[str, Any]) -> None:
         _output.warn(f"{note[0].upper()}{note[1:]}.")
     if outcome.points:
         _show(outcome.points, options)
-        click.echo(f"{len(outcome.points)} points: {out}", err=True)
+        click.echo(say("measure.written", count=len(outcome.points), file=str(out)), err=True)
     if outcome.stopped:
         raise outcome.stopped
     if not outcome.points:
@@ -173,11 +174,11 @@ def _watch(url: str, options: dict[str, Any]) -> None:
     if options["prometheus"] or not re.search(r"/metrics/?$", url):
         snapshots = prometheus.query(url, scrape.metric_names(), options["duration"], key=key)
     else:
-        with _Bar("Watching") as bar:
+        with _Bar("measure.watching") as bar:
             seconds = options["duration"]
 
             def told(count: int, left: float) -> None:
-                bar.show(round(seconds - left), round(seconds), left, f"{count} scrapes")
+                bar.show(round(seconds - left), round(seconds), left, say("measure.scrapes", count=count))
 
             snapshots = prometheus.watch(url, seconds, key=key, on_snapshot=told)
     _state(scrape.read(snapshots, options["model"]), url, options)
@@ -195,30 +196,29 @@ def _state(state: ServerState, source: str, options: dict[str, Any]) -> None:
         _csv([point])
     else:
         click.echo()
-        click.echo(click.style(f"  {scrape.describe(state)}", bold=True))
-        for line in _facts(state):
-            click.echo(f"  {line}")
-        click.echo(f"  {state.reason}")
-        for line in state.advice():
-            click.echo(f"  {line}")
+        click.echo(click.style(f"  {told(scrape.describe(state))}", bold=True))
+        lines = [*_facts(state), told(state.reason), *map(told, state.advice())]
         if state.method:
-            click.echo(f"  How: {state.method}.")
+            lines.append(say("measure.how", method=state.method))
+        for line in lines:
+            click.echo(f"  {line}")
 
 
 def _facts(state: ServerState) -> list[str]:
     facts = []
     if state.t_step_low_s is not None and state.t_step_high_s is not None:
-        facts.append(f"step {units.format_time(state.t_step_low_s)} to {units.format_time(state.t_step_high_s)}")
+        low, high = units.format_time(state.t_step_low_s), units.format_time(state.t_step_high_s)
+        facts.append(say("measure.step_range", low=low, high=high))
     if state.itl_mean_s is not None:
-        facts.append(f"mean gap with prefill {units.format_time(state.itl_mean_s)}")
+        facts.append(say("measure.mean_gap", time=units.format_time(state.itl_mean_s)))
     if state.kv_use is not None:
-        facts.append(f"KV cache {state.kv_use:.0%} full")
+        facts.append(say("measure.kv_full", share=f"{state.kv_use:.0%}"))
     if state.waiting is not None:
-        facts.append(f"{state.waiting:.3g} waiting")
+        facts.append(say("measure.waiting", count=f"{state.waiting:.3g}"))
     if state.output_tokens_per_s is not None:
         facts.append(units.format_rate(state.output_tokens_per_s))
     if state.cached_share is not None:
-        facts.append(f"{state.cached_share:.0%} of prompt tokens cached")
+        facts.append(say("measure.cached", share=f"{state.cached_share:.0%}"))
     line = ", ".join(facts)
     return [f"{line[0].upper()}{line[1:]}."] if line else []
 
@@ -297,8 +297,9 @@ def _csv(points: Sequence[MeasuredPoint]) -> None:
 
 
 def _print(points: Sequence[MeasuredPoint], found: Sequence[Sequence[Hazard]], kept: Sequence[MeasuredPoint]) -> None:
-    columns = [(name, "right") for name in ("batch", "context", "step", "TPOT", "TTFT", "total")]
-    columns += [("regime", "left"), ("from", "left"), ("hazards", "left")]
+    numbers = (say("curve.batch"), say("measure.col_context"), say("measure.col_step"), "TPOT", "TTFT")
+    columns = [(name, "right") for name in (*numbers, say("measure.col_total"))]
+    columns += [(say(f"measure.col_{name}"), "left") for name in ("regime", "from", "hazards")]
     rows = [
         (
             _number(point.batch, "{:,.3g}"),
@@ -309,7 +310,7 @@ def _print(points: Sequence[MeasuredPoint], found: Sequence[Sequence[Hazard]], k
             "-" if point.output_tokens_per_s is None else units.format_rate(point.output_tokens_per_s),
             point.regime,
             point.name,
-            ", ".join(hazard.name for hazard in some) or "none",
+            ", ".join(hazard.name for hazard in some) or say("measure.none"),
         )
         for point, some in zip(points, found, strict=True)
     ]
@@ -332,15 +333,13 @@ def explained(
     lines = []
     for point, some in zip(points, found, strict=True):
         for hazard in some:
-            out = " Left out of a fit." if hazard.excludes and point not in kept else ""
-            lines.append(f"{point.name}: {hazard}{out}")
+            key = "measure.left_out" if hazard.excludes and point not in kept else "measure.hazard"
+            lines.append(say(key, point=point.name, hazard=hazard.told(current())))
     if len(kept) < len(points):
         names = sorted({hazard.name for some in found for hazard in some if hazard.excludes})
-        lines.append(
-            f"{len(kept)} of {len(points)} points are usable. --overrule counts others too: {', '.join(names)}."
-        )
+        lines.append(say("measure.usable", count=len(kept), all=len(points), names=", ".join(names)))
     notes = dict.fromkeys(f"{point.tool or point.file}: {note}" for point in points for note in point.converted)
-    return [*lines, *([*([""] if lines else []), "Converted on reading:", *notes] if notes else [])]
+    return [*lines, *([*([""] if lines else []), say("measure.converted"), *notes] if notes else [])]
 
 
 class _Bar:
@@ -364,7 +363,7 @@ class _Bar:
                 transient=True,
             )
             self._bar.start()
-            self._task = self._bar.add_task(self._title, total=None, left="")
+            self._task = self._bar.add_task(say(self._title, text=""), total=None, left="")
         return self
 
     def __exit__(self, *error: object) -> None:
@@ -373,5 +372,6 @@ class _Bar:
 
     def show(self, done: int, total: int, left_s: float, text: str) -> None:
         if self._bar:
-            left = f"{left_s:,.0f} s left" if left_s else ""
-            self._bar.update(self._task, completed=done, total=total, description=f"{self._title} {text}", left=left)
+            left = say("measure.left", seconds=f"{left_s:,.0f}") if left_s else ""
+            title = say(self._title, text=text)
+            self._bar.update(self._task, completed=done, total=total, description=title, left=left)

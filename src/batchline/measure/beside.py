@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 from batchline import readings
 from batchline.measure import hazards
 from batchline.measure.point import unlike
+from batchline.strings import Sentence
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -117,9 +118,12 @@ def beside(
         context = point.context or (point.isl + point.osl / 2 if point.isl and point.osl else None)
         batch, seconds = point.batch or point.concurrency, point.step_s
         missing = [name for name, value in (("batch", batch), ("context", context), ("t_step_s", seconds)) if not value]
-        reason = unlike(point, deployment) or (f"{', '.join(missing)} not known" if missing else "")
+        reason = unlike(point, deployment) or (
+            Sentence("calibrate.not_known", names=", ".join(missing)) if missing else ""
+        )
         if reason or batch is None or context is None or seconds is None:
-            left.append(f"{point.name or f'point {index + 1}'}: {reason}")
+            name = point.name or Sentence("calibrate.nth", number=f"{index + 1}")
+            left.append(Sentence("calibrate.point", name=name, reason=reason))
             continue
         laid.append(
             Beside(

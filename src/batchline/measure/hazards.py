@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from batchline import readings
 from batchline.errors import UnknownNameError
+from batchline.strings import Sentence
 from batchline.units import format_time
 
 if TYPE_CHECKING:
@@ -19,24 +20,25 @@ if TYPE_CHECKING:
     from batchline.deployment import Deployment
     from batchline.measure.point import MeasuredPoint
 
-__all__ = ["CONSEQUENCES", "Hazard", "bounds", "inspect", "usable"]
+__all__ = ["NAMES", "Hazard", "bounds", "inspect", "usable"]
 
-CONSEQUENCES: Final = {
-    "faster_than_bound": "No engine can do that: another model, format or accelerator, skipped work, or a wrong unit.",
-    "little": "Latency, throughput and concurrency cannot all be true (Little's law): one counts something else.",
-    "tokenizer": "Rates and TPOT by the client's tokenizer are wrong; the server's count was taken.",
-    "chunks": "A stream event is not a token: ITL is not TPOT, and with speculative decoding TPOT is no step.",
-    "speculative": "Several tokens come out of one step: TPOT is not the time of a step.",
-    "disaggregated": "Prefill ran on other devices: nothing delays decode steps; the devices are no one deployment.",
-    "prefix_cache": "Prompts were not prefilled: TTFT and the delay by other prompts are too small.",
-    "ramp_up": "Much of the run had fewer requests in flight: throughput and TPOT belong to a smaller batch.",
-    "too_few": "The figure rests on too few requests or steps: it may be off by more than a fit would correct.",
-    "concurrency_not_reached": "The batch was smaller than stated: the client or a rate was the limit, not the engine.",
-    "prefill_dominated": "Tokens waited for the prompts of others: TPOT says more about prefill than about decoding.",
-    "noisy": "Repeats differ too much for a fit: something else used the machine.",
-    "failed": "Requests failed: those that were left had a smaller batch than stated.",
-    "non_monotone": "A larger batch was faster, which a step cannot be: a row was disturbed or is labelled wrongly.",
-}
+NAMES: Final = (
+    "faster_than_bound",
+    "little",
+    "tokenizer",
+    "chunks",
+    "speculative",
+    "disaggregated",
+    "prefix_cache",
+    "ramp_up",
+    "too_few",
+    "concurrency_not_reached",
+    "prefill_dominated",
+    "noisy",
+    "failed",
+    "non_monotone",
+)
+"""Every hazard; what follows from each is in data/strings/hazard.toml."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +48,7 @@ class Hazard:
     Parameters
     ----------
     name : str
-        A key of `CONSEQUENCES`.
+        One of `NAMES`.
     evidence : str
         The numbers that show it.
     excludes : bool
@@ -60,10 +62,26 @@ class Hazard:
     @property
     def consequence(self) -> str:
         """What follows from it."""
-        return CONSEQUENCES[self.name]
+        return Sentence(f"hazard.{self.name}")
 
     def __str__(self) -> str:
-        return f"{self.name}: {self.evidence}. {self.consequence}"
+        return self.told()
+
+    def told(self, language: str = "en") -> str:
+        """Say name, evidence and consequence.
+
+        Parameters
+        ----------
+        language : str
+            "en" or "ko".
+
+        Returns
+        -------
+        str
+            Two sentences.
+        """
+        fields = {"name": self.name, "evidence": self.evidence, "consequence": self.consequence}
+        return Sentence("hazard.line", **fields).told(language)
 
 
 def bounds(points: Sequence[MeasuredPoint], deployment: Deployment) -> list[float | None]:
@@ -178,8 +196,8 @@ def usable(
         A name in `overrule` is no hazard.
     """
     names = set(overrule)
-    for name in names - {"all", *CONSEQUENCES}:
-        raise UnknownNameError("hazard", name, ["all", *CONSEQUENCES])
+    for name in names - {"all", *NAMES}:
+        raise UnknownNameError("hazard", name, ["all", *NAMES])
     if "all" in names:
         return list(points)
     found = inspect(points, bounds_s)
@@ -194,7 +212,11 @@ def _faster(point: MeasuredPoint, bound: float | None) -> Hazard | None:
     step = point.step_s
     if bound is None or step is None or step >= bound or point.regime == "prefill":
         return None
-    return Hazard("faster_than_bound", f"a step of {format_time(step)}, and {format_time(bound)} is the least")
+    return _found("faster_than_bound", "faster", step=format_time(step), least=format_time(bound))
+
+
+def _found(name: str, saw: str, **fields: str) -> Hazard:
+    return Hazard(name, Sentence(f"hazard.saw_{saw}", **fields))
 
 
 def _latency(point: MeasuredPoint) -> float | None:
@@ -209,22 +231,20 @@ def _little(point: MeasuredPoint) -> Hazard | None:
     if point.regime == "decode" and point.t_step_s and point.batch and point.output_tokens_per_s:
         held = point.output_tokens_per_s * point.t_step_s
         if held > 1.1 * point.batch:
-            return Hazard(
-                "little",
-                f"{point.output_tokens_per_s:,.0f} tok/s at {format_time(point.t_step_s)} need {held:.3g} sequences",
-            )
+            rate, step = f"{point.output_tokens_per_s:,.0f}", format_time(point.t_step_s)
+            return _found("little", "little_step", rate=rate, step=step, held=f"{held:.3g}")
         return None
     latency = _latency(point)
     if point.regime != "serving" or not latency or not point.requests_per_s:
         return None
     held = point.requests_per_s * latency
-    text = f"{point.requests_per_s:.3g} requests/s of {format_time(latency)} are {held:.3g} in flight"
+    flow = {"rate": f"{point.requests_per_s:.3g}", "latency": format_time(latency), "held": f"{held:.3g}"}
     if point.concurrency and held > 1.1 * point.concurrency:
-        return Hazard("little", f"{text}, more than the {point.concurrency:g} stated")
+        return _found("little", "little_stated", **flow, stated=f"{point.concurrency:g}")
     # Requests of unlike length: the mean of a product is not the product of the means. A third covers that.
     measured = point.mean_concurrency
     if measured and point.ttft_mean_s is not None and abs(held - measured) > measured / 3:
-        return Hazard("little", f"{text}, and {measured:.3g} were")
+        return _found("little", "little_measured", **flow, measured=f"{measured:.3g}")
     return None
 
 
@@ -232,61 +252,53 @@ def _tokenizer(point: MeasuredPoint) -> Hazard | None:
     client, server = point.client_output_tokens, point.server_output_tokens
     if not client or not server or abs(client / server - 1) <= 0.02:
         return None
-    return Hazard(
-        "tokenizer", f"the client counted {client:.4g} output tokens a request, the server {server:.4g}", excludes=False
-    )
+    evidence = Sentence("hazard.saw_tokenizer", client=f"{client:.4g}", server=f"{server:.4g}")
+    return Hazard("tokenizer", evidence, excludes=False)
 
 
 def _chunks(point: MeasuredPoint) -> Hazard | None:
     # 1.02 comes from a last token sent with the end of the stream; draft tokens and stream intervals give 1.5 and more.
     if point.tokens_per_chunk is None or 0.7 <= point.tokens_per_chunk <= 1.3:
         return None
-    return Hazard("chunks", f"{point.tokens_per_chunk:.2f} tokens in a stream event")
+    return _found("chunks", "chunks", count=f"{point.tokens_per_chunk:.2f}")
 
 
 def _speculative(point: MeasuredPoint) -> Hazard | None:
     if point.speculative.casefold() in ("", "none", "false", "off"):
         return None
-    return Hazard("speculative", f"speculative decoding: {point.speculative}")
+    return _found("speculative", "speculative", kind=point.speculative)
 
 
 def _disaggregated(point: MeasuredPoint) -> Hazard | None:
-    return Hazard("disaggregated", "prefill and decode on separate devices") if point.disaggregated else None
+    return _found("disaggregated", "disaggregated") if point.disaggregated else None
 
 
 def _prefix_cache(point: MeasuredPoint) -> Hazard | None:
     if not point.cached_share or point.cached_share <= 0.1:
         return None
-    return Hazard(
-        "prefix_cache",
-        f"{point.cached_share:.0%} of the prompt tokens came from a cache",
-        excludes=point.regime != "decode",
-    )
+    evidence = Sentence("hazard.saw_prefix_cache", share=f"{point.cached_share:.0%}")
+    return Hazard("prefix_cache", evidence, excludes=point.regime != "decode")
 
 
 def _ramp_up(point: MeasuredPoint) -> Hazard | None:
     if point.regime != "serving" or not point.concurrency:
         return None
     if point.full_share is not None:
-        short = point.full_share < 0.7
-        return (
-            Hazard("ramp_up", f"{point.concurrency:g} requests were in flight in {point.full_share:.0%} of the run")
-            if short
-            else None
-        )
+        if point.full_share >= 0.7:
+            return None
+        return _found("ramp_up", "ramp_up", concurrency=f"{point.concurrency:g}", share=f"{point.full_share:.0%}")
     if point.completed and point.completed < 3 * point.concurrency:
-        return Hazard(
-            "ramp_up",
-            f"{point.completed:,} requests at concurrency {point.concurrency:g}: little but filling and draining",
-        )
+        count, concurrency = f"{point.completed:,}", f"{point.concurrency:g}"
+        return _found("ramp_up", "ramp_up_few", count=count, concurrency=concurrency)
     return None
 
 
 def _too_few(point: MeasuredPoint) -> Hazard | None:
     if point.regime == "decode":
-        return Hazard("too_few", f"{point.samples} steps") if point.samples is not None and point.samples < 8 else None
+        few = point.samples is not None and point.samples < 8
+        return _found("too_few", "few_steps", count=f"{point.samples}") if few else None
     if point.completed is not None and point.completed < 10:
-        return Hazard("too_few", f"{point.completed} requests")
+        return _found("too_few", "few_requests", count=f"{point.completed}")
     return None
 
 
@@ -300,26 +312,24 @@ def _not_reached(point: MeasuredPoint) -> Hazard | None:
         flying, least = (point.requests_per_s * latency, 0.6) if latency and point.requests_per_s else (None, 0.6)
     if flying is None or flying >= least * point.concurrency:
         return None
-    return Hazard("concurrency_not_reached", f"{flying:.3g} in flight, {point.concurrency:g} stated")
+    stated = f"{point.concurrency:g}"
+    return _found("concurrency_not_reached", "not_reached", flying=f"{flying:.3g}", stated=stated)
 
 
 def _prefill(point: MeasuredPoint) -> Hazard | None:
     if point.regime != "serving":
         return None
     if point.isl and point.osl and point.isl > 20 * point.osl:
-        return Hazard("prefill_dominated", f"{point.isl:,.0f} tokens in for {point.osl:,.0f} out")
+        return _found("prefill_dominated", "prefill_lengths", isl=f"{point.isl:,.0f}", osl=f"{point.osl:,.0f}")
     ttft, tpot = point.ttft_mean_s or point.ttft_s, point.tpot_mean_s or point.tpot_s
     if ttft and tpot and point.osl:
         decoding = (point.osl - 1) * tpot / (ttft + (point.osl - 1) * tpot)
         if decoding < 0.5:
-            return Hazard(
-                "prefill_dominated", f"a request decodes for {decoding:.0%} of its time and waits for the rest"
-            )
+            return _found("prefill_dominated", "prefill_share", share=f"{decoding:.0%}")
     plain = point.tokens_per_chunk is not None and not _chunks(point)
     if plain and point.itl_s and point.tpot_mean_s and point.tpot_mean_s > 1.5 * point.itl_s:
-        return Hazard(
-            "prefill_dominated", f"mean TPOT {format_time(point.tpot_mean_s)}, median gap {format_time(point.itl_s)}"
-        )
+        mean, gap = format_time(point.tpot_mean_s), format_time(point.itl_s)
+        return _found("prefill_dominated", "prefill_gap", tpot=mean, gap=gap)
     return None
 
 
@@ -327,16 +337,15 @@ def _noisy(point: MeasuredPoint) -> Hazard | None:
     # Requests of unlike length and place in the queue differ more than repeats of one burst.
     if point.spread is None or point.spread <= (0.5 if point.regime == "serving" else 0.3):
         return None
-    return Hazard("noisy", f"a spread of {point.spread:.0%}")
+    return _found("noisy", "noisy", share=f"{point.spread:.0%}")
 
 
 def _failed(point: MeasuredPoint) -> Hazard | None:
     if not point.failed or not point.completed or point.failed <= 0.01 * (point.completed + point.failed):
         return None
     share = point.failed / (point.completed + point.failed)
-    return Hazard(
-        "failed", f"{point.failed:,} of {point.completed + point.failed:,} requests failed", excludes=share > 0.05
-    )
+    failed, sent = f"{point.failed:,}", f"{point.completed + point.failed:,}"
+    return Hazard("failed", Sentence("hazard.saw_failed", failed=failed, all=sent), excludes=share > 0.05)
 
 
 _RULES: Final[tuple[Callable[[MeasuredPoint], Hazard | None], ...]] = (
@@ -362,10 +371,8 @@ def _against_clean(point: MeasuredPoint, clean: Sequence[MeasuredPoint]) -> Haza
     for other in clean:
         near = other.batch is not None and abs(other.batch / point.concurrency - 1) < 0.2
         if near and other.file == point.file and other.t_step_s and point.tpot_mean_s > 1.5 * other.t_step_s:
-            return Hazard(
-                "prefill_dominated",
-                f"mean TPOT {format_time(point.tpot_mean_s)}, a clean step {format_time(other.t_step_s)}",
-            )
+            mean, clean_step = format_time(point.tpot_mean_s), format_time(other.t_step_s)
+            return _found("prefill_dominated", "prefill_step", tpot=mean, step=clean_step)
     return None
 
 
@@ -429,7 +436,8 @@ def _out_of_order(points: Sequence[MeasuredPoint], sweep: Sequence[int], place: 
     step = own.step_s or 0.0
     rivals = [points[other] for other in sweep[:place] if (points[other].step_s or 0.0) > step / 0.95]
     rivals += [points[other] for other in sweep[place + 1 :] if (points[other].step_s or 0.0) < 0.95 * step]
-    text = f"{format_time(step)} at {_size(own):g}"
-    if rivals:
-        text += f", {format_time(rivals[0].step_s or 0.0)} at {_size(rivals[0]):g}"
-    return Hazard("non_monotone", text)
+    at = {"step": format_time(step), "size": f"{_size(own):g}"}
+    if not rivals:
+        return _found("non_monotone", "order", **at)
+    rival = {"other": format_time(rivals[0].step_s or 0.0), "rival": f"{_size(rivals[0]):g}"}
+    return _found("non_monotone", "order_rival", **at, **rival)

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from batchline.errors import MeasurementError
+from batchline.strings import Sentence
 
 if TYPE_CHECKING:
     from batchline.deployment import Deployment
@@ -226,9 +227,9 @@ def unlike(point: MeasuredPoint, deployment: Deployment) -> str:
         The reason: prefill in its steps, or another layout; empty if there is none.
     """
     if point.regime not in ("decode", "serving"):
-        return f"regime {point.regime} holds prefill in its steps"
+        return Sentence("calibrate.regime", regime=point.regime)
     for name in ("count", "tp", "pp", "dp"):
         own = getattr(point, name)
         if own is not None and own != getattr(deployment, name):
-            return f"{name} is {own}, of the deployment {getattr(deployment, name)}"
+            return Sentence("calibrate.layout", name=name, own=f"{own}", stated=f"{getattr(deployment, name)}")
     return ""

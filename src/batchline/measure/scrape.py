@@ -16,6 +16,7 @@ from batchline.measure.gaps import Batches, Step, batches_of, step_of
 from batchline.measure.point import MeasuredPoint
 from batchline.measure.prometheus import Snapshot
 from batchline.measure.window import Window, engine_of, engines, metric_names, model_of
+from batchline.strings import Sentence
 from batchline.units import format_time
 
 if TYPE_CHECKING:
@@ -164,20 +165,15 @@ class ServerState:
         list of str
             Sentences; empty when nothing was measured that would say so.
         """
-        lines = []
+        lines: list[str] = []
         if self.kv_use and self.kv_use > 0:
             full = self.running_batch / self.kv_use / self.engines
-            lines.append(f"At these lengths the KV cache is full at about {full:,.0f} sequences.")
+            lines.append(Sentence("measure.full_at", count=f"{full:,.0f}"))
         if self.slope_s is not None and self.t_step_s:
             longer = (self.t_step_s + self.slope_s * self.running_batch) / self.t_step_s
-            lines.append(
-                f"Twice the batch would make a step {longer:.2f} times as long, for {2 / longer:.2f} times the tokens."
-            )
+            lines.append(Sentence("measure.twice", longer=f"{longer:.2f}", more=f"{2 / longer:.2f}"))
         if self.prefill_share is not None and self.prefill_share > 0.1:
-            lines.append(
-                f"Prompts of others take {self.prefill_share:.0%} of a token's time: prefix caching or a smaller "
-                "max_num_batched_tokens would shorten gaps."
-            )
+            lines.append(Sentence("measure.prompts_take", share=f"{self.prefill_share:.0%}"))
         return lines
 
 
@@ -250,7 +246,7 @@ def _state(window: Window, engine: str, model: str, batches: Batches, step: Step
         preempted=preempted,
         engines=batches.engines,
         saturated_by="none" if alone else saturated,
-        reason="Counters since the start of the server: where it sits now needs two scrapes." if alone else reason,
+        reason=Sentence("measure.since_start") if alone else reason,
     )
 
 
@@ -297,18 +293,16 @@ def _saturation(
 ) -> tuple[str, str]:
     queued = waiting is not None and waiting >= 0.5
     if preempted > 0:
-        return "kv", f"{preempted:,.0f} requests were evicted for lack of KV blocks."
+        return "kv", Sentence("measure.evicted", count=f"{preempted:,.0f}")
     if queued and kv_use is not None and kv_use >= _FULL_KV:
-        return "kv", f"{waiting:.3g} requests wait and the KV cache is {kv_use:.0%} full."
+        return "kv", Sentence("measure.wait_kv", count=f"{waiting:.3g}", share=f"{kv_use:.0%}")
     if prefill is not None and prefill > 0.5:
-        return "prefill", f"Prompts take {prefill:.0%} of a token's time."
+        return "prefill", Sentence("measure.prefill_binds", share=f"{prefill:.0%}")
+    if queued and kv_use is None:
+        return "max_num_seqs", Sentence("measure.wait_limit", count=f"{waiting:.3g}")
     if queued:
-        full = "" if kv_use is None else f", though the KV cache is {kv_use:.0%} full"
-        return (
-            "max_num_seqs",
-            f"{waiting:.3g} requests wait{full}: the engine's limit on requests, or on tokens of a step, binds.",
-        )
-    return "none", "Nothing waits: more requests would make the batch larger."
+        return "max_num_seqs", Sentence("measure.wait_limit_kv", count=f"{waiting:.3g}", share=f"{kv_use:.0%}")
+    return "none", Sentence("measure.nothing_waits")
 
 
 def describe(state: ServerState) -> str:
@@ -324,6 +318,8 @@ def describe(state: ServerState) -> str:
     str
         Batch, step and context.
     """
-    step = "an unknown time" if state.t_step_s is None else format_time(state.t_step_s)
-    context = "" if state.context is None else f" at a context of {state.context:,.0f} tokens"
-    return f"{state.engine} decodes {state.running_batch:.3g} sequences together{context}, {step} a step."
+    step = Sentence("measure.unknown_time") if state.t_step_s is None else format_time(state.t_step_s)
+    fields = {"engine": state.engine, "batch": f"{state.running_batch:.3g}", "step": step}
+    if state.context is None:
+        return Sentence("measure.sits", **fields)
+    return Sentence("measure.sits_context", **fields, context=f"{state.context:,.0f}")
