@@ -114,7 +114,7 @@ def pareto(answer: Plan, *, theme: str = "light", language: str = "en") -> dict[
     about = {"count": f"{len(answer.front):,}", "promise": promises or say("planner.no_promise")}
     title = say("planner.front_title", model=answer.question.model, cost=format_usd(best.usd_per_month))
     return vega.finished(
-        _bare(drawn, _heading(alt, [best.title, say("planner.front_about", **about)])),
+        _bare(drawn, _heading(alt, [best.titled(language), say("planner.front_about", **about)])),
         datasets={
             "front": points,
             "marked": marked,

@@ -183,15 +183,28 @@ class Candidate:
     @property
     def title(self) -> str:
         """Devices, layout, formats and engine in a line."""
-        formats = f"{self.weights} weights, {self.kv} KV"
+        return self.titled()
+
+    def titled(self, language: str = "en") -> str:
+        """Name it in a line.
+
+        Parameters
+        ----------
+        language : str
+            "en" or "ko".
+
+        Returns
+        -------
+        str
+            Devices, layout, formats and engine.
+        """
+        fields: dict[str, str] = {name: getattr(self, name) for name in ("accelerator", "layout", "weights", "kv")}
+        fields |= {"count": f"{self.count}", "replicas": f"{self.replicas}", "engine": self.engine}
         if self.prefill is None:
-            times = f"{self.replicas} x " if self.replicas > 1 else ""
-            return f"{times}{self.count} x {self.accelerator}, {self.layout}, {formats}, {self.engine}"
-        pools = (
-            f"{self.prefill.replicas} x {self.prefill.count} for prompts ({self.prefill.layout}) and "
-            f"{self.replicas} x {self.count} for decoding ({self.layout})"
-        )
-        return f"{self.accelerator}: {pools}, {formats}, {self.engine}"
+            return text("planner.title" if self.replicas == 1 else "planner.title_replicas", language, **fields)
+        pool = self.prefill
+        fields |= {"prompt_count": f"{pool.count}", "prompt_replicas": f"{pool.replicas}", "prompt_layout": pool.layout}
+        return text("planner.title_pools", language, **fields)
 
     def to_dict(self) -> dict[str, Any]:
         """Give everything, with the names of the JSON output.

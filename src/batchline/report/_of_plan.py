@@ -30,7 +30,7 @@ def plan_sections(answer: Plan, language: str, theme: str, *, flips: bool) -> li
     best = answer.best
     rows = tuple(
         (
-            one.title,
+            one.titled(language),
             f"{one.devices:,}",
             format_usd(one.usd_per_month),
             format_usd(one.usd_per_mtok_input),
@@ -41,16 +41,16 @@ def plan_sections(answer: Plan, language: str, theme: str, *, flips: bool) -> li
         )
         for one in answer.candidates
     )
-    headline = say("plan_best", title=best.title, cost=format_usd(best.usd_per_month))
+    headline = say("plan_best", title=best.titled(language), cost=format_usd(best.usd_per_month))
     blocks: list[Any] = [
         Text(headline, strong=True),
         Table(tuple(say(name) for name in _COLUMNS), rows, strong=0),
-        Figure("plan", svg(chart_plan.pareto(answer, theme=theme)), headline),
-        *(Text(warning) for warning in answer.warnings),
+        Figure("plan", svg(chart_plan.pareto(answer, theme=theme, language=language)), headline),
+        *(Text(caution) for caution in answer.cautions(language)),
     ]
     found = [Section(say("plan"), tuple(blocks))]
     if flips:
-        sentences = tuple(flip.sentence for flip in sensitivity.flips(answer))
+        sentences = tuple(flip.told(language) for flip in sensitivity.flips(answer))
         found.append(Section(say("flips"), (Items(sentences),)))
     return found
 

@@ -167,10 +167,11 @@ def _told(found: Plan, asked: PlanQuestion, language: str, theme: str) -> dict[s
     from batchline import chart_plan  # noqa: PLC0415
 
     best = found.best  # raises what is nearest when nothing keeps the promises
+    month = format_usd(best.usd_per_month)
     return {
         "plan": _shown(found).to_dict(),
         "answer": {
-            "headline": text("page.plan_headline", language, title=best.title, cost=format_usd(best.usd_per_month)),
+            "headline": text("page.plan_headline", language, title=best.titled(language), cost=month),
             "sentences": _sentences(best, language),
             "tiles": _tiles(best, language),
             "gives_up": [", ".join(found.gives_up(other, language)) for other in found.candidates[1:]],
@@ -186,7 +187,7 @@ def _told(found: Plan, asked: PlanQuestion, language: str, theme: str) -> dict[s
                 seconds=f"{found.seconds:.2f}",
             ),
         },
-        "titles": [one.title for one in found.candidates],
+        "titles": [one.titled(language) for one in found.candidates],
         "chart": chart_plan.pareto(_shown(found), theme=theme, language=language),
         "launch": [_launch(one, found, own=asked.config is not None) for one in found.candidates],
         "toml": found.question.to_toml() if asked.config is None else "",
