@@ -99,6 +99,8 @@ def test_provenance_says_what_nobody_measured():
     found = prior.load().provenance(Case(engine="vllm", generation="tpu-v6", model="llama-3.1-8b"))
     assert "generation tpu-v6" in found.unseen
     assert found.points > 0
+    assert found.levels["engine vllm"] > 0
+    assert set(found.levels).isdisjoint(found.unseen)
     new = prior.load().provenance(Case(engine="an engine of tomorrow"))
     assert new.novelty == "engine"
     assert new.points == prior.load().points

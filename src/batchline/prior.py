@@ -126,12 +126,15 @@ class Provenance:
         What of the prediction is new: one of `NOVELTIES`.
     unseen : tuple of str
         Levels that no point of the fit has.
+    levels : mapping of str to int
+        Measured points behind each level that the prediction stands on, such as "generation hopper" [-].
     """
 
     said: tuple[str, dict[str, str]]
     points: int
     novelty: str
     unseen: tuple[str, ...]
+    levels: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def source(self) -> str:
@@ -160,9 +163,11 @@ class Provenance:
         Returns
         -------
         dict
-            `source, points, novelty, unseen`.
+            `source, points, novelty, unseen`, and `levels` with the points behind each.
         """
-        return {"source": self.source, "points": self.points, "novelty": self.novelty, "unseen": list(self.unseen)}
+        levels = [{"level": name, "points": points} for name, points in self.levels.items()]
+        told = {"source": self.source, "points": self.points, "novelty": self.novelty}
+        return told | {"unseen": list(self.unseen), "levels": levels}
 
 
 @dataclass(frozen=True, slots=True)
@@ -243,13 +248,19 @@ class Prior:
         levels = {
             kind: name for kind, name in case.levels().items() if kind not in {"client", "engine_client", "cluster"}
         }
-        unseen = tuple(
-            f"{kind} {name}"
-            for kind, name in levels.items()
-            if not any((coefficient, kind, name) in self.levels for coefficient in self.centres)
+        found = {f"{kind} {name}": self._points_of(kind, name) for kind, name in levels.items()}
+        return Provenance(
+            ("fitted", {"points": f"{self.points:,}"}),
+            self.engine_points.get(case.engine, self.points),
+            self.novelty(case),
+            unseen=tuple(name for name, points in found.items() if points is None),
+            levels={name: points for name, points in found.items() if points is not None},
         )
-        points = self.engine_points.get(case.engine, self.points)
-        return Provenance(("fitted", {"points": f"{self.points:,}"}), points, self.novelty(case), unseen)
+
+    def _points_of(self, kind: str, name: str) -> int | None:
+        """Measured points behind a level; None if no coefficient has it."""
+        known = [self.levels.get((coefficient, kind, name)) for coefficient in self.centres]
+        return max((int(level.get("points", 0)) for level in known if level is not None), default=None)
 
     def novelty(self, case: Case) -> str:
         """Name what of a case the fit has not seen, the gravest first.
