@@ -4,8 +4,12 @@ import dataclasses
 import json
 import os
 import shlex
+import socket
 import subprocess
+import sys
+import time
 import tomllib
+import urllib.request
 from importlib import resources
 from pathlib import Path
 
@@ -256,8 +260,58 @@ def test_llama_cpp_has_the_flags():
         assert f"\0{name}\0".encode() in content, name
 
 
+def test_llama_servers_own_parser_reads_the_command():
+    pytest.importorskip("xllamacpp", reason="llama.cpp (pip install xllamacpp) is not installed")
+    program = [sys.executable, str(Path(__file__).with_name("llamacpp_parser.py"))]
+    made = launch("llama.cpp", dataclasses.replace(GGUF, port=9090))
+    done = subprocess.run([*program, *made.argv[1:]], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr[-2000:]
+    got = json.loads(done.stdout)
+    assert got["n_ctx"] == 8 * 4096
+    assert (got["n_parallel"], got["n_batch"], got["n_ubatch"]) == (8, 2048, 512)
+    assert (got["hostnames"], got["port"]) == (["0.0.0.0"], 9090)  # noqa: S104
+    assert (got["kv_unified"], got["endpoint_metrics"]) == (False, True)
+    assert got["model"] == GGUF.model
+    assert got["cache_type_k"] == got["cache_type_v"] == "8"  # GGML_TYPE_Q8_0 of ggml.h
+    wrong = subprocess.run([*program, *made.argv[1:], "--no-such-flag"], capture_output=True, text=True, check=False)
+    assert wrong.returncode != 0
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("settings", [DENSE, SPARSE])
+def test_a_real_llama_server_runs_with_the_command(tmp_path):
+    pytest.importorskip("xllamacpp", reason="llama.cpp (pip install xllamacpp) is not installed")
+    pytest.importorskip("gguf", reason="gguf is not installed")
+    from tests.llamacpp_server import write_model
+
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    made = launch(
+        "llama.cpp",
+        dataclasses.replace(
+            GGUF, model=str(write_model(tmp_path / "m.gguf")), host="127.0.0.1", port=port, max_num_seqs=2, isl=256,
+            osl=32, max_model_len=None,
+        ),
+    )  # fmt: skip
+    program = [sys.executable, str(Path(__file__).with_name("llamacpp_parser.py")), "--serve"]
+    process = subprocess.Popen([*program, *made.argv[1:]], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    try:
+        end = time.monotonic() + 120.0
+        while time.monotonic() < end and process.poll() is None:
+            try:
+                with urllib.request.urlopen(f"http://127.0.0.1:{port}/slots", timeout=2) as answer:
+                    slots = json.load(answer)
+                    break
+            except OSError:
+                time.sleep(0.2)
+        assert [slot["n_ctx"] for slot in slots] == [512, 512]  # 288 tokens each, which the server rounds up to 256s
+    finally:
+        process.kill()
+        process.wait(timeout=10)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("settings", [DENSE, SPARSE, dataclasses.replace(SPARSE, role="decode")])
 def test_vllms_own_parser_reads_the_command(settings):
     python = os.environ.get("BATCHLINE_VLLM_PYTHON")
     if not python:
