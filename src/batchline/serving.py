@@ -122,6 +122,18 @@ class Steady:
     interference_s: Floats
     terms: Terms
 
+    def to_dict(self) -> dict[str, Any]:
+        """Give one state (numbers, no arrays) with the names of the JSON output.
+
+        Returns
+        -------
+        dict
+            Batch, times, throughput, use of the cache and what saturates.
+        """
+        names = ("running_batch", "tpot_s", "itl_s", "ttft_s", "e2e_s", "requests_per_s", "output_tokens_per_s",
+                 "input_tokens_per_s", "kv_use")  # fmt: skip
+        return {name: float(getattr(self, name)) for name in names} | {"saturated_by": self.saturated_by}
+
 
 @dataclass(frozen=True, slots=True)
 class Pace:

@@ -187,16 +187,7 @@ def _served(curve: Curve, isl: int, osl: int, options: dict[str, Any]) -> dict[s
         "isl": isl,
         "osl": osl,
         **({"rate": rate} if rate is not None else {"concurrency": most}),
-        "running_batch": float(state.running_batch),
-        "tpot_s": float(state.tpot_s),
-        "itl_s": float(state.itl_s),
-        "ttft_s": float(state.ttft_s),
-        "e2e_s": float(state.e2e_s),
-        "requests_per_s": float(state.requests_per_s),
-        "output_tokens_per_s": float(state.output_tokens_per_s),
-        "input_tokens_per_s": float(state.input_tokens_per_s),
-        "kv_use": float(state.kv_use),
-        "saturated_by": state.saturated_by,
+        **state.to_dict(),
     }
     if draft is not None:
         ideal = readings.ideal_of(curve.deployment, isl + osl / 2, isl)

@@ -108,14 +108,7 @@ def _levels() -> set[tuple[str, str]]:
 def served(curve: Curve, isl: float, osl: float) -> dict[str, Any]:
     """Steady state at the batch to run, with the keys of `batchline curve --json`."""
     state = readings.steady(curve.deployment, isl, osl, curve.optimum.batch, priors=curve.priors)
-    numbers = ("running_batch", "tpot_s", "ttft_s", "e2e_s", "requests_per_s", "output_tokens_per_s")
-    return {
-        "isl": isl,
-        "osl": osl,
-        "concurrency": curve.optimum.batch,
-        **{name: float(getattr(state, name)) for name in numbers},
-        "saturated_by": state.saturated_by,
-    }
+    return {"isl": isl, "osl": osl, "concurrency": curve.optimum.batch, **state.to_dict()}
 
 
 def curve_reply(question: CurveQuery) -> dict[str, Any]:
