@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
+from batchline.cli import plan
 from batchline.cli.simulate import command
 from batchline.errors import BatchlineError
 
@@ -159,6 +160,18 @@ def test_parquet(tmp_path):
 def test_refusals(arguments, message):
     with pytest.raises(BatchlineError, match=message):
         run(*arguments)
+
+
+@pytest.mark.slow
+def test_a_plan_can_be_simulated():
+    asked = ["llama-3.1-8b", "--isl", "2k", "--osl", "300", "--rate", "9/s", "--ttft", "p95:2s", "--tpot", "p95:40ms"]
+    asked += ["--on", "l40s", "--engine", "vllm", "--simulate"]
+    table = CliRunner().invoke(plan.command, asked).stdout
+    assert "Simulated with 4,000 requests" in table
+    said = json.loads(CliRunner().invoke(plan.command, [*asked, "--json"]).stdout)
+    planned = sorted(one["usd_per_hour"] for one in said["candidates"][:3])
+    assert sorted(one["usd_per_hour_planned"] for one in said["simulated"]) == planned
+    assert all(one["requests"] == 4000 and one["promises_kept"] for one in said["simulated"])
 
 
 PAGE = (Path(__file__).parents[1] / "docs" / "simulate.md").read_text(encoding="utf-8")

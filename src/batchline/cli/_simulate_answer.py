@@ -69,7 +69,11 @@ def show(asked: Question, result: Result) -> None:
     console = _output.console()
     console.print()
     named = {"deployment": asked.deployment.titled(current()), "traffic": asked.traffic.name}
-    console.print(say("simulate.title", **named, requests=f"{result.requests:,}"), style="bold")
+    counted = {"requests": f"{result.requests:,}"}
+    if asked.replicas == 1:
+        console.print(say("simulate.title", **named, **counted), style="bold")
+    else:
+        console.print(say("simulate.title_replicas", **named, **counted, replicas=asked.replicas), style="bold")
     console.print()
     console.print(f"  {result.sentence(current())}", style="bold green")
     console.print()

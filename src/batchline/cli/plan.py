@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from batchline.cli import _options, _output, _question
+from batchline.cli import _options, _output, _plan_simulated, _question
 from batchline.errors import BatchlineError, InputError
 from batchline.units import format_time, format_usd
 
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from batchline.fleet import Fleet
     from batchline.planner import Candidate, Plan, Question
     from batchline.prior import Prior
+    from batchline.simulate.refine import Refined
 
 
 @click.command("plan")
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     help="With --worth: acceptance, drafted tokens, time to draft one.  [default: no draft is looked at]",
 )
 @click.option("--flips", is_flag=True, help="Say what would make another deployment the cheapest (some seconds).")
+@click.option("--simulate", "simulated", is_flag=True, help="Simulate the three best, and how many they take.")
 @click.option("--tornado", type=click.Path(dir_okay=False), metavar="FILE", help="Draw what moves the cost.")
 @click.option(
     "--plot", type=click.Path(dir_okay=False), metavar="FILE", help="Draw the Pareto front (.png .svg .html)."
@@ -65,16 +67,27 @@ def command(model: tuple[str, ...], **options: Any) -> None:
     answer = planner.plan(question, priors)
     for warning in answer.warnings:
         _output.warn(warning)
+    refined = _refined(answer, priors) if options["simulated"] else []
     if options["as_json"]:
-        _output.print_json(answer.to_dict() | ({"flips": _flips(answer, priors)} if options["flips"] else {}))
+        more: dict[str, Any] = {"flips": _flips(answer, priors)} if options["flips"] else {}
+        more |= {"simulated": [one.to_dict() for one in refined]} if options["simulated"] else {}
+        _output.print_json(answer.to_dict() | more)
     elif options["as_csv"]:
         _output.print_csv([_row(one) for one in (*answer.candidates, *answer.front)])
     else:
         _print(answer, priors, flips=options["flips"])
         if options["worth"] and answer.candidates:
             _print_worth(answer, options["speculation"], priors)
+        if refined:
+            _plan_simulated.show(refined)
     if answer.candidates:
         _plot(answer, options, priors)
+
+
+def _refined(answer: Plan, priors: Prior | None) -> list[Refined]:
+    from batchline.simulate.refine import refine
+
+    return refine(answer, priors=priors) if answer.candidates else []
 
 
 def _flips(answer: Plan, priors: Prior | None) -> list[dict[str, Any]]:

@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from batchline import workload
+from batchline import readings, workload
 from batchline.errors import InputError
 from batchline.goodput import Promise
 from batchline.simulate.pool import pool_of, transfer_of
@@ -17,8 +17,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from concurrent.futures import Executor
 
+    from batchline.deployment import Deployment
+    from batchline.prior import Prior
     from batchline.simulate.pool import Pool
     from batchline.simulate.result import Result
+    from batchline.step import Coefficients
     from batchline.workload import Lengths, Traffic
 
 __all__ = ["Refined", "refine"]
@@ -53,11 +56,23 @@ class Refined:
         one = self.candidate.usd_per_hour / self.candidate.devices * self.candidate.count
         return float(self.candidate.usd_per_hour + one * (self.replicas - self.candidate.replicas))
 
+    def to_dict(self) -> dict[str, Any]:
+        """What was planned and what was found, by the names that the command line prints as JSON."""
+        return {
+            "deployment": self.candidate.title,
+            "replicas_planned": self.candidate.replicas,
+            "replicas": self.replicas,
+            "usd_per_hour_planned": self.candidate.usd_per_hour,
+            **self.result.to_dict(),
+            "usd_per_hour": self.usd_per_hour,
+        }
+
 
 def refine(
     answer: Any,
     *,
     traffic: Traffic | None = None,
+    priors: Prior | None = None,
     most: int = 3,
     seed: int = 0,
     source: Callable[[], Executor] | None = None,
@@ -70,6 +85,8 @@ def refine(
         What `batchline.planner.plan` gave.
     traffic : Traffic, optional
         Requests; default 4,000 at the rate and with the lengths of the question.
+    priors : Prior, optional
+        Coefficients of the steps; default those of the package.
     most : int
         How many candidates [-].
     seed : int
@@ -93,8 +110,8 @@ def refine(
     load = traffic or _traffic(question, seed)
     promises = {name: Promise.parse(str(promise)) for name, promise in question.promises.items()}
     candidates = list(answer.candidates[:most])
-    pools = [_pool(question, candidate) for candidate in candidates]
-    apart = [_prefill(question, candidate) for candidate in candidates]
+    pools = [_pool(question, candidate, priors) for candidate in candidates]
+    apart = [_prefill(question, candidate, priors) for candidate in candidates]
     options = {"router": "least_loaded", "promises": promises}
     cases = [Case(pool=pool, traffic=load, options=options | more) for pool, more in zip(pools, apart, strict=True)]
     results = dict(sweep(cases, source))
@@ -127,26 +144,33 @@ def _fewest(
         return None
 
 
-def _pool(question: Any, candidate: Any) -> Pool:
+def _pool(question: Any, candidate: Any, priors: Prior | None) -> Pool:
     context = question.mean_context or question.isl + question.osl / 2
     seats = max(math.ceil(candidate.max_num_seqs / candidate.dp), 1)
+    deployment = candidate.deployment(question.model)
     return pool_of(
-        candidate.deployment(question.model),
+        deployment,
         context=context,
+        coefficients=_coefficients(deployment, priors),
         knobs={"max_num_seqs": seats, "max_num_batched_tokens": max(candidate.max_num_batched_tokens, seats)},
         replicas=candidate.replicas,
     )
 
 
-def _prefill(question: Any, candidate: Any) -> dict[str, Any]:
+def _prefill(question: Any, candidate: Any, priors: Prior | None) -> dict[str, Any]:
     """Replicas that compute the prompts, where they have some of their own."""
     if candidate.prefill is None:
         return {}
     deployment = candidate.deployment(question.model, prefill=True)
     transfer, token = transfer_of(deployment, question.transfer)
     context = question.mean_context or question.isl + question.osl / 2
-    pool = pool_of(deployment, context=context, replicas=candidate.prefill.replicas)
+    known = _coefficients(deployment, priors)
+    pool = pool_of(deployment, context=context, coefficients=known, replicas=candidate.prefill.replicas)
     return {"prefill": pool, "transfer_s": transfer, "transfer_token_s": token}
+
+
+def _coefficients(deployment: Deployment, priors: Prior | None) -> Coefficients | None:
+    return None if priors is None else priors.coefficients(readings.case_of(deployment))
 
 
 def _traffic(question: Any, seed: int) -> Traffic:
