@@ -575,6 +575,16 @@ def test_plans_and_simulations_take_a_profile(client, calibrated, address):
     assert plain["answer"] != with_it["answer"]
 
 
+def test_a_server_may_have_a_profile_of_its_own(client, calibrated, tmp_path, monkeypatch):
+    question = {"model": "llama-3.1-8b", "on": "h100", "context": 2048, "batch": [16]}
+    brought = client.post("/api/v1/curve", json={**question, "profile": calibrated}).json()
+    (tmp_path / "own.toml").write_text(calibrated)
+    monkeypatch.setenv("BATCHLINE_PROFILE", str(tmp_path / "own.toml"))
+    own = client.post("/api/v1/curve", json={**question, "context": 2049}).json()
+    assert own["provenance"] == brought["provenance"]
+    assert own["points"][0]["t_step_s"] == pytest.approx(brought["points"][0]["t_step_s"], rel=1e-3)
+
+
 def test_a_profile_of_another_deployment_is_told(client, calibrated):
     question = {"model": "llama-3.1-8b", "on": "2xh200", "profile": calibrated}
     found = client.post("/api/v1/explore", json={"question": question, "charts": "moving"}).json()

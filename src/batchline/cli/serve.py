@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from batchline.cli import _output
+from batchline.cli import _options, _output
 from batchline.cli._language import say
 from batchline.errors import InputError
 
@@ -37,22 +37,33 @@ _LOOPBACK = ("127.0.0.1", "::1", "localhost")
     metavar="HOST",
     help="A name under which the server is reached, as in http://HOST; with --host 0.0.0.0 none is refused by default.",
 )
+@_options.profile_option
 @click.option("--log/--no-log", "access_log", default=True, help="A line of JSON on stderr for each request.")
 @click.option("--open", "opens", is_flag=True, help="Open the page in the browser.")
-def command(host: str, port: int, workers: int, names: tuple[str, ...], access_log: bool, opens: bool) -> None:
+def command(
+    host: str,
+    port: int,
+    workers: int,
+    names: tuple[str, ...],
+    profile: str | None,
+    access_log: bool,
+    opens: bool,
+) -> None:
     """Serve the page: drag a slider and see the six plots, the optimum and the price of a token.
 
     \b
     batchline serve
-    batchline serve --port 9000 --open
+    batchline serve --port 9000 --open --profile profile.toml
     batchline serve --host 0.0.0.0 --name plan.example.com --workers 2
     """
+    _options.priors_of(profile)  # a profile that cannot be read is told now, not by the first answer
     port = port or _free_port(host)
     _check_free(host, port)
     open_to_others = host not in _LOOPBACK
     hosts = [*names, *(() if open_to_others and not names else (*_LOOPBACK, "[::1]", host))]
     os.environ["BATCHLINE_HOSTS"] = ",".join(hosts)
     os.environ["BATCHLINE_ACCESS_LOG"] = "1" if access_log else "0"
+    os.environ["BATCHLINE_PROFILE"] = profile or ""
     if open_to_others:
         _output.warn(say("serve.open_to_all", host=host))
     shown = "localhost" if host in ("127.0.0.1", "0.0.0.0") else f"[{host}]" if ":" in host else host  # noqa: S104

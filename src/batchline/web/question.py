@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from dataclasses import replace
 from functools import lru_cache
@@ -308,8 +309,13 @@ def _priors(profile: str) -> CalibratedPrior:
     return Profile.parse(profile).prior()
 
 
+@lru_cache(maxsize=1)
+def _own_priors(path: str) -> CalibratedPrior:
+    return Profile.load(path).prior()
+
+
 def priors_of(question: Any) -> CalibratedPrior | None:
-    """Give the priors with the profile that a question brings put in; None without one.
+    """Give the priors with the profile that a question brings, else that of `batchline serve --profile`; else None.
 
     Parameters
     ----------
@@ -327,8 +333,11 @@ def priors_of(question: Any) -> CalibratedPrior | None:
         The profile cannot be read.
     """
     profile = _brought(question, "profile")
+    if profile is None:
+        path = os.environ.get("BATCHLINE_PROFILE")
+        return _own_priors(path) if path else None
     try:
-        return None if profile is None else _priors(profile)
+        return _priors(profile)
     except BatchlineError as error:
         raise RefusedFieldError("profile", error) from None
 
