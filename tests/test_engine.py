@@ -11,6 +11,7 @@ from batchline import engine
 from batchline.accelerator import Accelerator
 from batchline.architecture import Architecture
 from batchline.cli.memory import command
+from batchline.engine import defaults
 from batchline.errors import InputError, UnknownNameError
 
 GIB = 2**30
@@ -58,7 +59,7 @@ class TestFacts:
         for name in engine.names():
             rows = {}
             for fact in engine.Engine.load(name).facts:
-                rows.setdefault(fact.key, []).append(engine._version(fact.since))
+                rows.setdefault(fact.key, []).append(defaults.version_key(fact.since))
             assert all(versions == sorted(versions) for versions in rows.values())
 
     @pytest.mark.parametrize("name", ["vLLM", "trtllm", "llama.cpp", "TensorRT-LLM", "sglang", "generic"])
