@@ -114,6 +114,9 @@ def test_find_and_sweep():
     assert str(found["replicas"]) in found["tried"]
     best = answer(*LOAD, "--tpot", "p90:10ms", "--find", "max-num-seqs", "--max-num-seqs", 16)
     assert 1 <= best["max_num_seqs"] <= 16
+    budget = answer(*LOAD, "--find", "max-num-batched-tokens", "--max-num-batched-tokens", 2048, "--max-num-seqs", 64)
+    assert 64 <= budget["max_num_batched_tokens"] <= 2048
+    assert budget["goodput"] == pytest.approx(max(one["goodput"] for one in budget["tried"].values()), rel=1e-6)
     swept = answer(*LOAD, "--sweep", "rate=2,8")
     assert [one["rate"] for one in swept["sweep"]] == [2, 8]
     text = run(*LOAD, "--sweep", "max-num-seqs=2,8").stdout
@@ -152,6 +155,7 @@ def test_parquet(tmp_path):
         ([*LOAD, "--sweep", "rate="], "above 0"),
         ([*LOAD, "--sweep", "rate=1,2", "--plot", "x.svg"], "--plot is of one simulation"),
         ([*LOAD, "--find", "replicas"], "for what"),
+        ([*LOAD, "--find", "max-num-batched-tokens", "--scheduler", "static"], "no token budget"),
         ([*LOAD, "--shared-prefix", "20"], "like 20:1k"),
         ([*LOAD, "--columns", "arrival"], "no list"),
         ([*LOAD, "--isl", "1M"], "does not fit"),

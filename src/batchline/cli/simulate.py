@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from concurrent.futures import Executor
     from contextlib import AbstractContextManager
 
-    from batchline.simulate import Result
+    from batchline.simulate import Pool, Result
     from batchline.simulate.question import Question
     from batchline.simulate.sweep import Case
 
@@ -30,7 +30,9 @@ _SWEPT = ("rate", "replicas", "max_num_seqs", "max_num_batched_tokens")
 @_options.profile_option
 @_simulate_question.promise_options
 @click.option(
-    "--find", type=click.Choice(["replicas", "max-num-seqs"]), help="Find the fewest replicas, or the best knob."
+    "--find",
+    type=click.Choice(["replicas", "max-num-seqs", "max-num-batched-tokens"]),
+    help="Find the fewest replicas, or the best knob up to its option (a budget: up to 4 times the engine's).",
 )
 @click.option(
     "--sweep",
@@ -118,8 +120,7 @@ def _found(asked: Question, options: dict[str, Any]) -> None:
                 lambda value: asked.pool(**{name: value}),
                 traffic,
                 asked.promises,
-                low=1,
-                high=options[name] or getattr(pool.scheduler, name),
+                **_bounds(asked, pool, name),
                 source=source,
                 **asked.options(),
             )
@@ -138,6 +139,17 @@ def _found(asked: Question, options: dict[str, Any]) -> None:
         console.print(f"  {say(key, name=name, value=f'{found.value:,}')}", style="bold green")
         console.print()
     _simulate_answer.write(found.result, options)
+
+
+def _bounds(asked: Question, pool: Pool, name: str) -> dict[str, int]:
+    """Between which values a knob is sought."""
+    seats = pool.scheduler.max_num_seqs
+    if name == "max_num_seqs":
+        return {"low": 1, "high": seats}
+    if asked.scheduler == "static":
+        raise InputError("Static batches have no token budget.", "", "Take --find max-num-seqs.")
+    most = asked.max_num_batched_tokens or 4 * asked.deployment.account.max_num_batched_tokens
+    return {"low": seats, "high": max(most, seats)}
 
 
 def _swept(asked: Question, options: dict[str, Any]) -> None:
