@@ -377,9 +377,9 @@ def _serve_plans(app: FastAPI, answers: _Answers) -> None:
         return await answers.json("flips", asked, lambda: planning.flipped(asked.question, asked.language, asked.theme))
 
     @app.post("/api/v1/price", tags=["plan"], response_model=model.Record, responses=_PROBLEMS)
-    async def price(asked: planning.PriceQuestion) -> Response:
+    async def price(asked: planning.PriceQuestion, language: Literal["en", "ko"] = "en") -> Response:
         """Derive a price sheet from what tokens cost: `batchline price --json`."""
-        return await answers.json("price", asked, lambda: planning.priced(asked))
+        return await answers.json(f"price {language}", asked, lambda: planning.priced(asked, language))
 
     @app.post("/api/v1/simulate", tags=["simulation"], response_model=model.Record, responses=_PROBLEMS)
     async def simulate(asked: SimulatePageQuestion) -> Response:

@@ -303,13 +303,15 @@ def flipped(asked: PlanQuestion, language: str, theme: str) -> dict[str, Any]:
     }
 
 
-def priced(asked: PriceQuestion) -> dict[str, Any]:
+def priced(asked: PriceQuestion, language: str = "en") -> dict[str, Any]:
     """Derive a price sheet, as `batchline price --json` prints it.
 
     Parameters
     ----------
     asked : PriceQuestion
         What was asked.
+    language : str
+        "en" or "ko", for what is `shown`.
 
     Returns
     -------
@@ -336,11 +338,12 @@ def priced(asked: PriceQuestion) -> dict[str, Any]:
         )
     except BatchlineError as error:
         raise RefusedFieldError("price", error) if one.price is None else error from None
-    described = "" if one.price is None else one.price.describe()
+    described = "" if one.price is None else one.price.describe(language)
     return sheet.to_dict() | {
         "usd_per_hour": one.usd_per_hour,
         "price": described,
         "shown": {
+            "title": one.titled(language),
             "tpot": format_time(sheet.tpot_s),
             "rate": format_rate(sheet.batch / sheet.tpot_s),
         },

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from typing import TYPE_CHECKING, Any
 
 from batchline import accelerator as accelerators
@@ -105,9 +106,10 @@ def _levels() -> set[tuple[str, str]]:
 # -- one curve -----------------------------------------------------------------------------------------------------
 
 
-def served(curve: Curve, isl: float, osl: float) -> dict[str, Any]:
+def served(curve: Curve, isl: float, osl: float, max_batch: int | None = None) -> dict[str, Any]:
     """Steady state at the batch to run, with the keys of `batchline curve --json`."""
-    state = readings.steady(curve.deployment, isl, osl, curve.optimum.batch, priors=curve.priors)
+    limit = math.inf if max_batch is None else max_batch
+    state = readings.steady(curve.deployment, isl, osl, curve.optimum.batch, max_num_seqs=limit, priors=curve.priors)
     return {"isl": isl, "osl": osl, "concurrency": curve.optimum.batch, **state.to_dict()}
 
 
@@ -116,7 +118,7 @@ def curve_reply(question: CurveQuery) -> dict[str, Any]:
     curve = curve_of(question)
     reply = curve.to_dict()
     if question.isl is not None and question.osl is not None:
-        reply["serving"] = served(curve, question.isl, question.osl)
+        reply["serving"] = served(curve, question.isl, question.osl, question.max_batch)
     return reply
 
 
@@ -227,7 +229,7 @@ def explored(
         shown = _specs(curve, shown, theme=theme, language=language, batch_axis=batch_axis)
     scalars = {key: value for key, value in first.to_dict().items() if key != "points"}
     if question.isl is not None and question.osl is not None:
-        scalars["serving"] = served(curve, question.isl, question.osl)
+        scalars["serving"] = served(curve, question.isl, question.osl, question.max_batch)
     changes = None
     if charts in ("specs", "data"):
         found = what_if(first, within=question.within, max_batch=question.max_batch)
@@ -237,7 +239,7 @@ def explored(
         "changes": changes,
         "profile": profile,
         "answer": {
-            "title": curve.title,
+            "title": curve.titled(language),
             "headline": told.headline(),
             "sentences": [told.split(), told.why()],
             "tiles": told.tiles(),

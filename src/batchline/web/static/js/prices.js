@@ -11,7 +11,7 @@ const OF_DEPLOYMENT = ["model", "config", "profile", "on", "weights", "kv", "tp"
 
 export class PriceView {
   constructor() {
-    this.newest = new Newest((question, signal) => ask("api/v1/price", question, signal), (reply) => this.show(reply), (error) => this.fail(error));
+    this.newest = new Newest((question, signal) => ask(`api/v1/price?language=${state.language}`, question, signal), (reply) => this.show(reply), (error) => this.fail(error));
     this.fields = new Fields(byId("prices-fields"), "prices", [
       { name: "isl", label: "ui_plan_isl", kind: "text" },
       { name: "osl", label: "ui_plan_osl", kind: "text" },
@@ -46,8 +46,8 @@ export class PriceView {
     byId("prices-reply").setAttribute("aria-busy", "false");
     byId("prices-problem").hidden = true;
     this.fields.refuse(null);
-    put(byId("prices-of"), reply.title);
-    put(byId("prices-title"), `${reply.title}, ${usd(reply.usd_per_hour)}/h (${reply.price})`);
+    put(byId("prices-of"), reply.shown.title);
+    put(byId("prices-title"), `${reply.shown.title}, ${usd(reply.usd_per_hour)}/h (${reply.price})`);
     const price = (name) => usd(reply.rows.find((row) => row.name === name).usd_per_mtok_price);
     put(byId("prices-headline"), say("ui_prices_headline", { input: price("input"), output: price("output") }));
     put(byId("prices-basis"), say("ui_prices_basis", {
