@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from batchline import prior, readings, step, validate
+from batchline import prior, published, readings, step, validate
 from batchline.accelerator import Accelerator
 from batchline.architecture import Architecture
 from batchline.deployment import Deployment
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from batchline.validate import Outcome
 
 CONFIGS = Path(__file__).with_name("configs.toml")
+_TRTLLM_SEQS = 2048  # max_batch_size of trtllm-bench by default (its documentation)
 _RENAMED = {
     "nvidia/Megatron-530B": "megatron-530b",
     "nvidia/GPT-350M": "gpt-350m",
@@ -70,12 +71,6 @@ def _outcomes(file: str, keep: Callable[[dict[str, str]], bool] = lambda _: True
         return validate.predict(found)
 
 
-def _percent(errors: dict[str, float] | None) -> str:
-    if errors is None:
-        return "-"
-    return f"{100 * errors['mape']:.1f} / {100 * errors['median']:.1f} / {100 * errors['p90']:.0f}"
-
-
 def _line(name: str, outcomes: Iterable[Outcome]) -> list[str]:
     kept = list(outcomes)
     said = validate.summary(kept)
@@ -86,11 +81,11 @@ def _line(name: str, outcomes: Iterable[Outcome]) -> list[str]:
     return [
         name,
         f"{len(pairs):,}",
-        _percent(said["tpot"]),
+        published.three(said["tpot"]),
         f"{np.median(tpot / measured):.2f}",
         f"{said['tpot']['coverage']:.0%}",
         f"{np.median(bound / measured):.2f}",
-        _percent(said["ttft"]),
+        published.three(said["ttft"]),
     ]
 
 
@@ -164,6 +159,30 @@ def disaggregated() -> dict[str, Any]:
         "back, TTFT is what Little's law leaves: its errors are large."
     )
     return _set("Disaggregated pools", what, kept)
+
+
+def max_throughput() -> dict[str, Any]:
+    """Peak throughput of TensorRT-LLM's performance overview."""
+    ratios: dict[str, list[float]] = defaultdict(list)
+    with (SHARED / "maxthroughput_trtllm.csv").open(encoding="utf-8", newline="") as lines:
+        for line, row in enumerate(csv.DictReader(lines), 2):
+            point = point_of(row | {"batch_or_concurrency": "1"}, line)
+            most = min(point.capacity, _TRTLLM_SEQS * point.deployment.dp)
+            state = readings.steady(point.deployment, point.isl, point.osl, 4 * most, max_num_seqs=_TRTLLM_SEQS)
+            ratio = float(state.output_tokens_per_s) / float(row["tput_tok_s_total"])
+            for name in ("all", f"{point.case.model}, {point.case.accelerator}"):
+                ratios[name].append(ratio)
+    rows = []
+    for name, found in sorted(ratios.items(), key=lambda item: -len(item[1])):
+        miss = np.abs(np.array(found) - 1)
+        errors = {"mape": miss.mean(), "median": np.median(miss), "p90": np.quantile(miss, 0.9)}
+        rows.append([name, f"{len(found):,}", published.three(errors), f"{np.median(found):.2f}"])
+    what = (
+        "Output tokens/s with all requests queued (TensorRT-LLM performance overview, 1.0 and main of 2026, "
+        "Apache-2.0): no batch is told, so the cache and 2,048 sequences of a rank bound it. No such row is in the fit."
+    )
+    columns = ["model, accelerator", "rows", "error, mean / median / p90, %", "predicted / measured, median"]
+    return {"name": "Peak throughput", "what": what, "columns": columns, "rows": rows}
 
 
 def deepseek_day() -> dict[str, Any]:
@@ -246,5 +265,5 @@ def palm() -> dict[str, Any]:
 def all_sets() -> list[dict[str, Any]]:
     """Every set, in the order of the page, by the priors as they lie there now."""
     prior.load.cache_clear()
-    ways = (deepseek_day, palm, disaggregated, splitwise, dstack, argonne, fastertransformer, llamacpp)
+    ways = (deepseek_day, palm, disaggregated, max_throughput, splitwise, dstack, argonne, fastertransformer, llamacpp)
     return [way() for way in ways]
