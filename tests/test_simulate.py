@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from batchline import simulate, step, workload
 from batchline.errors import InputError, UnknownNameError
 from batchline.goodput import Promise
-from batchline.simulate import Pool, Sglang, Static, Train, Vllm, _compile
+from batchline.simulate import Pool, Sglang, Static, Train, Vllm, _compile, replay
 from batchline.step import Coefficients, Ideal
 from tests import reference_simulator as reference
 
@@ -618,6 +618,18 @@ def test_without_single_requests():
     assert result.table is None
     assert result.times["ttft"].p99 == pytest.approx(kept.times["ttft"].p99, rel=0.2)
     assert result.times["ttft"].mean == kept.times["ttft"].mean
+
+
+def test_a_trace_of_unknown_length_is_kept_until_it_is_too_long(monkeypatch):
+    kept = simulate.simulate(Pool(clock=CLOCK), busy_traffic(600), compiled=False)
+    unknown = dataclasses.replace(busy_traffic(600), count=None)
+    assert simulate.simulate(Pool(clock=CLOCK), unknown, compiled=False).table is not None
+    monkeypatch.setattr(replay, "_KEPT", 300)
+    found = simulate.simulate(Pool(clock=CLOCK), unknown, compiled=False)
+    assert found.table is None
+    assert found.requests == 600
+    assert found.times["e2e"].mean == kept.times["e2e"].mean
+    assert simulate.simulate(Pool(clock=CLOCK), unknown, compiled=False, keep_requests=True).table is not None
 
 
 # -- what is refused --------------------------------------------------------------------------------------------------

@@ -106,8 +106,7 @@ def simulate(
         raise InputError("A transfer takes 0 s or longer.")
     if prefill is not None and any(isinstance(one.scheduler, Static) for one in (pool, prefill)):
         raise InputError("Static batches compute a prompt and its answer on one engine.", hint="Leave prefill out.")
-    if keep_requests is None:
-        keep_requests = traffic.count is None or traffic.count <= _KEPT
+    most = {None: _KEPT, True: np.inf, False: 0}[keep_requests]
     kinds = [pool.kind("BOTH")] if prefill is None else [prefill.kind("PREFILL"), pool.kind("DECODE")]
     state = _state.make(
         kinds,
@@ -115,11 +114,11 @@ def simulate(
         router=router,
         limits=_limits(promises),
         transfer=(transfer_s, transfer_token_s),
-        keep_rows=keep_requests,
+        keep_rows=most > 0 and (traffic.count is None or traffic.count <= most),
     )
     pools = [pool] if prefill is None else [prefill, pool]
-    rows = _run(state, traffic, pools, progress)
-    return _result(state, pools, promises, rows if keep_requests else None, traffic)
+    rows = _run(state, traffic, pools, most, progress)
+    return _result(state, pools, promises, rows, traffic)
 
 
 def fitting(traffic: Traffic, *pools: Pool) -> Traffic:
@@ -217,14 +216,14 @@ class _Leaves:
 
 
 def _run(
-    state: _state.State, traffic: Traffic, pools: list[Pool], progress: Callable[[int], None] | None
-) -> list[NDArray[Any]]:
-    """Feed the loop until all is done; return finished requests."""
+    state: _state.State, traffic: Traffic, pools: list[Pool], most: float, progress: Callable[[int], None] | None
+) -> list[NDArray[Any]] | None:
+    """Feed the loop until all is done; return finished requests, unless there are more than `most`."""
     loop = state.loop
     world = state.world[0]
     chunks = traffic.chunks()
     leaves = _Leaves(state, pools[0].scheduler.block_size)
-    rows: list[NDArray[Any]] = []
+    rows: list[NDArray[Any]] | None = [] if world.row_capacity else None
     closed = traffic.concurrency is not None
     world.closed = int(closed)
     if closed:
@@ -236,9 +235,12 @@ def _run(
         loop.start_users(world, state.doors(), int(traffic.concurrency or 0))
     while True:
         wanted = state.run()
-        if world.rows:
+        if rows is not None:
             rows.append(_fetch(state))
             world.rows = 0
+            if world.finished > most:  # a trace does not say how long it is
+                rows = None
+                world.row_capacity = 0
         if wanted == codes.DONE:
             return rows
         if wanted == codes.STUCK:
