@@ -150,7 +150,7 @@ def test_the_market_beside_the_sheet():
 
 def test_worth_says_what_else_would_bring():
     out = run(plan, *ASKED, "--weights", "checkpoint", "--worth", "--speculation", "0.7,3,0.5ms").stdout
-    for words in ("fp8 weights instead of bf16", "A draft (0.7,3,0.5ms)", "Prompts on machines of their own"):
+    for words in ("fp8 weights instead of bf16", "A draft (0.7,3,0.5ms)", "Prompts on replicas of their own"):
         assert words in out
     for text in ("0.7", "a,b", "2,3"):
         with pytest.raises(InputError, match="is no draft"):

@@ -21,7 +21,6 @@ SRC = Path(batchline.__file__).parent
 # Commands whose owners have not brought their sentences here yet.
 PENDING = {
     "launch",
-    "plan",
     "price",
 }
 
@@ -137,6 +136,8 @@ def test_programs_read_the_same_in_every_language():
         "list accelerators h100",
         "show llama-3.1-8b",
         "show h100",
+        "plan llama-3.1-8b --isl 1k --osl 256 --rate 5/s --tpot 40ms --on l40s --max-devices 1 --worth",
+        "plan llama-3.1-8b --isl 1k --osl 256 --users 50 --think 30s --tpot 40ms --on l40s --max-devices 2",
     ],
 )
 def test_a_command_speaks_korean(asked):

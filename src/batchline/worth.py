@@ -17,6 +17,7 @@ from batchline import goodput, prior, queueing, readings, serving
 from batchline.errors import InputError
 from batchline.goodput import Server
 from batchline.step import decode_step
+from batchline.strings import Sentence
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -64,21 +65,23 @@ class FormatGain:
         return [self._sentence(i) for i in range(len(self.contexts))]
 
     def _sentence(self, i: int) -> str:
-        context, crossing = f"{self.contexts[i]:,.0f} tokens", self.crossover_batch[i]
-        first, last = self.gain[i, 0], self.gain[i, -1]
-        speed = f"a step is {first:.2f} times as fast at batch {self.batches[0]:,.0f}"
+        crossing, first, last = self.crossover_batch[i], self.gain[i, 0], self.gain[i, -1]
+        least, most = f"{self.batches[0]:,.0f}", f"{self.batches[-1]:,.0f}"
         if crossing is None:
-            speed += f" and {last:.2f} times at {self.batches[-1]:,.0f}"
+            speed = Sentence("worth.faster", first=f"{first:.2f}", batch=least, last=f"{last:.2f}", most=most)
         elif crossing == 0:
-            speed = "no step gets shorter"
+            speed = Sentence("worth.no_faster")
         else:
-            speed += f", no faster from batch {crossing:,.0f} on"
-        room = f"{self.capacity_after[i]:,.0f} sequences fit instead of {self.capacity_before[i]:,.0f}"
-        if not np.isfinite(self.full_gain[i]):
-            return f"At {context}: {speed}; {room}."
+            speed = Sentence("worth.faster_until", first=f"{first:.2f}", batch=least, crossing=f"{crossing:,.0f}")
+        room = {"after": f"{self.capacity_after[i]:,.0f}", "before": f"{self.capacity_before[i]:,.0f}"}
+        told = {"context": f"{self.contexts[i]:,.0f}", "speed": speed, "room": Sentence("worth.room", **room)}
         full = self.full_gain[i]
-        result = f"{full:.2f} times cheaper" if full >= 1 else f"{1 / full:.2f} times dearer"
-        return f"At {context}: {speed}; {room}; with as many as fit a token is {result}."
+        if not np.isfinite(full):
+            return Sentence("worth.at", **told)
+        times = f"{full if full >= 1 else 1 / full:.2f}"
+        kind = "same" if times == "1.00" else "cheaper" if full > 1 else "dearer"
+        words = Sentence("worth.same") if kind == "same" else Sentence(f"worth.{kind}", times=times)
+        return Sentence("worth.at_full", **told, result=words)
 
 
 def format_gain(
@@ -203,15 +206,25 @@ class SpeculationGain:
         """Whether more load keeps the promises with it."""
         return self.most_with > self.most_without
 
-    def __str__(self) -> str:
-        limit = "at every batch" if math.isinf(self.break_even_batch) else f"up to batch {self.break_even_batch:,.0f}"
+    @property
+    def sentence(self) -> Sentence:
+        """All this in words."""
+        limit = Sentence("worth.up_to", batch=f"{self.break_even_batch:,.0f}")
+        if math.isinf(self.break_even_batch):
+            limit = Sentence("worth.always")
         if self.break_even_batch == 0:
-            limit = "at no batch"
-        speed = self.tpot_without_s / self.tpot_with_s
-        return (
-            f"It makes a token cheaper {limit}. At this load (batch {self.batch_without:,.0f}) a token is {speed:.2f} "
-            f"times as fast, and {self.most_with:.3g} instead of {self.most_without:.3g} requests/s keep the promises."
+            limit = Sentence("worth.never")
+        return Sentence(
+            "worth.draft",
+            limit=limit,
+            batch=f"{self.batch_without:,.0f}",
+            speed=f"{self.tpot_without_s / self.tpot_with_s:.2f}",
+            with_it=f"{self.most_with:.3g}",
+            without=f"{self.most_without:.3g}",
         )
+
+    def __str__(self) -> str:
+        return str(self.sentence)
 
 
 def _server(one: Deployment, isl: float, osl: float, priors: Prior | None, **options: Any) -> Server:

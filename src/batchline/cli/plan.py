@@ -2,20 +2,28 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from batchline.cli import _options, _output, _plan_simulated, _question
+from batchline.cli._language import current, say, told
 from batchline.errors import BatchlineError, InputError
 from batchline.units import format_time, format_usd
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from batchline.fleet import Fleet
     from batchline.planner import Candidate, Plan, Question
     from batchline.prior import Prior
+    from batchline.sensitivity import Flip
     from batchline.simulate.refine import Refined
+
+
+_PROMPTS = "prompts"  # what best_of calls it whether they have replicas of their own
 
 
 @click.command("plan")
@@ -62,10 +70,10 @@ def command(model: tuple[str, ...], **options: Any) -> None:
     question = _question.question_of(model[0], options)
     if options["save_to"]:
         Path(options["save_to"]).write_text(question.to_toml(), encoding="utf-8")
-        click.echo(f"Question: {options['save_to']}", err=True)
+        click.echo(say("plan.saved", file=options["save_to"]), err=True)
     priors = _options.priors_of(options["profile"])
     answer = planner.plan(question, priors)
-    for warning in answer.warnings:
+    for warning in answer.cautions(current()):
         _output.warn(warning)
     refined = _refined(answer, priors) if options["simulated"] else []
     if options["as_json"]:
@@ -91,19 +99,26 @@ def _refined(answer: Plan, priors: Prior | None) -> list[Refined]:
 
 
 def _flips(answer: Plan, priors: Prior | None) -> list[dict[str, Any]]:
+    return [vars(flip) | {"sentence": flip.told()} for flip in _found_flips(answer, priors)]
+
+
+def _found_flips(answer: Plan, priors: Prior | None) -> Sequence[Flip]:
     from batchline import sensitivity
 
-    return [vars(flip) for flip in sensitivity.flips(answer, priors)] if answer.candidates else []
+    return sensitivity.flips(answer, priors) if answer.candidates else ()
 
 
 def _row(one: Candidate) -> dict[str, Any]:
+    from batchline.planner import Prefill
+
     found = one.to_dict()
     low, high = found.pop("usd_per_month_range")
-    promised = found.pop("promised")
+    promised, prefill = found.pop("promised"), found.pop("prefill") or {}
     return (
         found
         | {"usd_per_month_low": low, "usd_per_month_high": high}
         | {f"{name}_promised_s": value for name, value in promised.items()}
+        | {f"prefill_{field.name}": prefill.get(field.name) for field in dataclasses.fields(Prefill)}
     )
 
 
@@ -112,23 +127,25 @@ def _plot(answer: Plan, options: dict[str, Any], priors: Prior | None) -> None:
         return
     from batchline import chart, chart_plan, sensitivity
 
+    look = {"theme": options["theme"], "language": current()}
     if options["plot"]:
-        chart.save(chart_plan.pareto(answer, theme=options["theme"]), options["plot"])
-        click.echo(f"Pareto front: {options['plot']}", err=True)
+        chart.save(chart_plan.pareto(answer, **look), options["plot"])
+        click.echo(say("plan.plotted", file=options["plot"]), err=True)
     if options["tornado"]:
         bars = sensitivity.tornado(answer, priors=priors)
-        chart.save(chart_plan.tornado(answer, bars, theme=options["theme"]), options["tornado"])
-        click.echo(f"What moves the cost: {options['tornado']}", err=True)
+        chart.save(chart_plan.tornado(answer, bars, **look), options["tornado"])
+        click.echo(say("plan.tornado", file=options["tornado"]), err=True)
 
 
 def _asked(question: Question) -> str:
     load = ""
     if question.rate is not None:
-        load = f", {question.rate:,.3g} requests/s"
+        load = say("plan.asked_rate", rate=f"{question.rate:,.3g}")
     if question.users is not None:
-        load = f", {question.users:,.0f} users who think {format_time(question.think_s)}"
+        load = say("plan.asked_users", users=f"{question.users:,.0f}", time=format_time(question.think_s))
     promises = "".join(f", {name} {promise}" for name, promise in question.promises.items())
-    return f"{question.model}: {question.isl:,.0f} tokens in, {question.osl:,.0f} out{load}{promises}"
+    lengths = {"isl": f"{question.isl:,.0f}", "osl": f"{question.osl:,.0f}"}
+    return say("plan.asked", model=question.model, load=load, promises=promises, **lengths)
 
 
 def _print(answer: Plan, priors: Prior | None, *, flips: bool) -> None:
@@ -138,101 +155,120 @@ def _print(answer: Plan, priors: Prior | None, *, flips: bool) -> None:
     console.print()
     best = answer.best  # says what is nearest when there is none
     low, high = best.usd_per_month_range
-    spread = f" ({format_usd(low)} to {format_usd(high)} by price)" if high > low else ""
-    console.print(f"  {best.title}: {format_usd(best.usd_per_month)} a month{spread}.", style="bold green")
+    fields = {"title": best.titled(current()), "cost": format_usd(best.usd_per_month)}
+    spread = {"low": format_usd(low), "high": format_usd(high)}
+    line = say("plan.month_range", **fields, **spread) if high > low else say("plan.month", **fields)
+    console.print(f"  {line}", style="bold green")
     for line in _told(best):
         console.print(f"  {line}")
     console.print()
     console.print(_table(answer))
     console.print()
     for number, other in enumerate(answer.candidates[1:], start=2):
-        console.print(f"  {number}: {', '.join(answer.gives_up(other))}.")
+        console.print(f"  {number}: {', '.join(answer.gives_up(other, current()))}.")
     console.print()
     for line in _rest(answer):
         console.print(f"  {line}")
     if flips:
         console.print()
-        for flip in _flips(answer, priors):
-            console.print(f"  {flip['sentence']}")
+        for flip in _found_flips(answer, priors):
+            console.print(f"  {flip.told(current())}")
 
 
 def _print_worth(answer: Plan, speculation: str | None, priors: Prior | None) -> None:
     """Gains against the cheapest deployment, in words."""
-    from batchline import goodput, worth
+    from batchline import worth
 
     console, question, best = _output.console(), answer.question, answer.best
     one = best.deployment(question.model)
-    contexts = [question.context]
     lines = []
     now = {"weights": one.weights_name, "kv": one.kv}
     for kind, name in (("weights", "fp8"), ("weights", "int4"), ("weights", "nvfp4"), ("kv", "fp8")):
         if name in now[kind]:
             continue
+        fields = {"name": name, "kind": say(f"plan.kind_{kind}")}
         try:
-            found = worth.format_gain(one, contexts=contexts, priors=priors, **{kind: name})  # type: ignore[arg-type]
+            found = worth.format_gain(one, contexts=[question.context], priors=priors, **{kind: name})  # type: ignore[arg-type]
         except BatchlineError as error:
-            lines.append(f"{name} {kind}: {error.problem}")
+            lines.append(say("plan.format_not", problem=told(error.problem), **fields))
         else:
-            lines.append(f"{name} {kind} instead of {now[kind]}: {found.sentences()[0]}")
-    rate = best.requests_per_s / best.replicas
-    promises = {name: promise for name, promise in question.promises.items() if name in goodput.PROMISES}
+            lines.append(say("plan.format", now=now[kind], gain=told(found.sentences()[0]), **fields))
     if speculation:
-        made = _options.DRAFT.convert(speculation, None, None)
-        gain = worth.speculation_gain(one, made, question.isl, question.osl, rate, promises, priors=priors)
-        lines.append(f"A draft ({speculation}): {gain}")
-    apart = worth.disaggregation(
-        one,
-        question.isl,
-        question.osl,
-        best.requests_per_s,
-        promises,
-        headroom=question.headroom,
-        prefix_hit_rate=question.prefix_hit_rate,
-        priors=priors,
-    )
-    lines.append(f"Prompts on machines of their own: {apart}")
+        lines.append(_speculation(answer, speculation, priors))
+    lines.append(_disaggregation(answer))
     console.print()
     for line in lines:
         console.print(f"  {line}")
 
 
-def _devices(count: int) -> str:
-    return f"{count:,} device" + ("" if count == 1 else "s")
+def _speculation(answer: Plan, text: str, priors: Prior | None) -> str:
+    """What a draft brings to the cheapest deployment whose replicas do both."""
+    from batchline import worth
+
+    question, best = answer.question, answer.best_of.get(f"{_PROMPTS} together", answer.best)
+    rate = best.requests_per_s / best.replicas
+    gain = worth.speculation_gain(
+        best.deployment(question.model),
+        _options.DRAFT.convert(text, None, None),
+        question.isl,
+        question.osl,
+        rate,
+        question.promises,
+        priors=priors,
+    )
+    return say("plan.draft", draft=text, title=best.titled(current()), gain=told(gain.sentence))
+
+
+def _disaggregation(answer: Plan) -> str:
+    """Whether prompts on replicas of their own are worth it at the load."""
+    together, apart = (answer.best_of.get(f"{_PROMPTS} {name}") for name in ("together", "apart"))
+    if not answer.question.disaggregation or answer.question.rate is None:
+        return say("plan.disaggregation_not_asked")
+    if apart is None:
+        return say("plan.disaggregation_cannot")
+    fields = {"apart": format_usd(apart.usd_per_month), "title": apart.titled(current())}
+    if together is None:
+        return say("plan.disaggregation_only", **fields)
+    pays = apart.usd_per_month < together.usd_per_month
+    key = "plan.disaggregation_pays" if pays else "plan.disaggregation_does_not"
+    return say(key, together=format_usd(together.usd_per_month), **fields)
 
 
 def _told(best: Candidate) -> list[str]:
     lines = [
-        f"{format_usd(best.usd_per_mtok_input)} per million input and {format_usd(best.usd_per_mtok_output)} per "
-        f"million output tokens; {_devices(best.devices)}; a replica decodes {best.batch:,.0f} sequences together, "
-        f"{best.max_num_seqs:,} at the most."
+        say(
+            "plan.costs",
+            input=format_usd(best.usd_per_mtok_input),
+            output=format_usd(best.usd_per_mtok_output),
+            devices=f"{best.devices:,}",
+            batch=f"{best.batch:,.0f}",
+            most=f"{best.max_num_seqs:,}",
+        )
     ]
+    if best.prefill is not None:
+        pool = best.prefill
+        times = {"prompt": format_time(pool.prompt_s), "move": format_time(pool.transfer_s)}
+        lines.append(say("plan.prompts", busy=f"{pool.busy:.0%}", **times))
     shown = ", ".join(f"{name} {format_time(value)}" for name, value in best.promised.items())
     if shown:
-        lines.append(f"It shows {shown}; {best.p_slo:.0%} sure to keep all promises, new to the fit: {best.novelty}.")
-    stops = {
-        "step_limit": "a token would take too long",
-        "kv": "the KV cache would be full",
-        "max_num_seqs": "the largest batch would be reached",
-        "prefill": "prompts would queue",
-    }
-    beyond = stops.get(best.saturated_by, "it would be full")
-    lines.append(f"It could carry {best.most_requests_per_s:,.3g} requests/s; beyond, {beyond}.")
+        lines.append(say("plan.shown", shown=shown, sure=f"{best.p_slo:.0%}", novelty=say(f"page.new_{best.novelty}")))
+    stop = say(f"plan.stop_{best.saturated_by}")
+    lines.append(say("plan.carries", rate=f"{best.most_requests_per_s:,.3g}", stop=stop))
     if best.joules_per_token is not None:
-        lines.append(f"At most {best.joules_per_token:.3g} J an output token, at the devices' design power.")
+        lines.append(say("plan.energy", energy=f"{best.joules_per_token:.3g}"))
     if best.changes_weights:
-        lines.append(f"The weights are rounded to {best.weights}: check the answers on your own tasks.")
+        lines.append(say("plan.rounded", weights=best.weights))
     return lines
 
 
 def _table(answer: Plan) -> Any:
-    columns = [("", "right"), ("deployment", "left")]
-    columns += [
-        (name, "right") for name in ("devices", "$/month", "$/M in", "$/M out", "token", "first", "batch", "sure")
-    ]
+    names = ("devices", "month", "in", "out", "token", "first", "batch", "sure")
+    columns = [("", "right"), (say("plan.col_deployment"), "left")]
+    columns += [(say(f"plan.col_{name}"), "right") for name in names]
     rows = [
         (
             str(number),
-            one.title,
+            one.titled(current()),
             f"{one.devices}",
             f"{one.usd_per_month:,.0f}",
             f"{one.usd_per_mtok_input:,.3f}",
@@ -251,22 +287,27 @@ def _rest(answer: Plan) -> list[str]:
     fastest = min(answer.front, key=lambda one: one.tpot_s)
     smallest = min(answer.front, key=lambda one: (one.devices, one.usd_per_month))
     lines = [
-        f"Pareto front of {len(answer.front)}: the fastest token is {format_time(fastest.tpot_s)}, by {fastest.title} "
-        f"for {format_usd(fastest.usd_per_month)}; the fewest devices are {smallest.devices}, by {smallest.title}."
+        say(
+            "plan.front",
+            count=f"{len(answer.front)}",
+            time=format_time(fastest.tpot_s),
+            fastest=fastest.titled(current()),
+            cost=format_usd(fastest.usd_per_month),
+            devices=f"{smallest.devices}",
+            smallest=smallest.titled(current()),
+        )
     ]
-    for kind in ("weights", "kv", "tp"):
+    for kind in ("weights", "kv", "tp", _PROMPTS):
         best = {name.split(" ", 1)[1]: one for name, one in answer.best_of.items() if name.startswith(f"{kind} ")}
         if len(best) > 1:
             rows = sorted(best.items(), key=lambda row: row[1].usd_per_month)
-            what = {"weights": "weights", "kv": "KV cache", "tp": "tensor parallelism"}[kind]
-            lines.append(
-                f"By {what}: " + ", ".join(f"{name} {format_usd(one.usd_per_month)}" for name, one in rows) + "."
-            )
-    refused = "; ".join(f"{n:,} {reason}" for reason, n in answer.refused.items())
-    lines.append(f"Refused: {refused}." if refused else "Nothing was refused.")
-    lines.append(
-        f"{answer.searched:,} configurations of {answer.deployments:,} deployments decided in {answer.seconds:.2f} s."
-    )
+            shown = ((say(f"plan.{name}") if kind == _PROMPTS else name, one) for name, one in rows)
+            told_rows = ", ".join(f"{name} {format_usd(one.usd_per_month)}" for name, one in shown)
+            lines.append(say("plan.by", what=say(f"plan.by_{kind}"), rows=told_rows))
+    refused = "; ".join(f"{n:,} {reason}" for reason, n in answer.refusals(current()).items())
+    lines.append(say("plan.refused", rows=refused) if refused else say("plan.refused_none"))
+    counts = {"configurations": f"{answer.searched:,}", "deployments": f"{answer.deployments:,}"}
+    lines.append(say("plan.searched", seconds=f"{answer.seconds:.2f}", **counts))
     return lines
 
 
@@ -298,22 +339,22 @@ def _fleet(files: tuple[str, ...], options: dict[str, Any]) -> None:
 def _print_fleet(found: Fleet, demand: dict[str, float]) -> None:
     console = _output.console()
     console.print()
-    console.print(
-        "Fleet for " + ", ".join(f"{name} at {rate:,.3g} requests/s" for name, rate in demand.items()), style="bold"
-    )
+    workloads = ", ".join(say("plan.demand", name=name, rate=f"{rate:,.3g}") for name, rate in demand.items())
+    console.print(say("plan.fleet", demand=workloads), style="bold")
     console.print()
-    proof = "no fleet is cheaper" if found.proven else f"a fleet could be at most {found.gap:.1%} cheaper"
+    proof = say("plan.proven") if found.proven else say("plan.gap", gap=f"{found.gap:.1%}")
     devices = ", ".join(f"{n} {name}" for name, n in found.devices.items())
-    console.print(f"  {format_usd(found.usd_per_month)} a month with {devices}: {proof}.", style="bold green")
+    line = say("plan.fleet_cost", cost=format_usd(found.usd_per_month), devices=devices, proof=proof)
+    console.print(f"  {line}", style="bold green")
     console.print()
-    columns = [
-        ("workload", "left"),
-        ("replicas", "right"),
-        ("of", "left"),
-        ("devices", "right"),
-        ("$/h", "right"),
-        ("used", "right"),
-    ]
+    sides = {
+        "workload": "left",
+        "replicas": "right",
+        "of": "left",
+        "devices": "right",
+        "hour": "right",
+        "used": "right",
+    }
     rows = [
         (
             row.workload,
@@ -325,4 +366,4 @@ def _print_fleet(found: Fleet, demand: dict[str, float]) -> None:
         )
         for row in found.assignments
     ]
-    console.print(_output.table(columns, rows))
+    console.print(_output.table([(say(f"plan.col_{name}"), side) for name, side in sides.items()], rows))

@@ -12,7 +12,7 @@ from batchline.architecture import Architecture
 from batchline.deployment import Deployment
 from batchline.errors import InputError
 from batchline.notebook import Shown
-from batchline.strings import text
+from batchline.strings import group, text
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -333,6 +333,22 @@ class Plan(Shown):
             found.append(text("planner.too_long", language, **lengths))
         stale = [price.stale_warning(language=language) for price in self.prices]
         return (*found, *(warning for warning in stale if warning))
+
+    def refusals(self, language: str = "en") -> dict[str, int]:
+        """Say why deployments cannot be used.
+
+        Parameters
+        ----------
+        language : str
+            "en" or "ko".
+
+        Returns
+        -------
+        dict of str to int
+            Deployments by reason, in that language.
+        """
+        names = {said: name for name, said in group("planner", "en").items() if name.startswith("refused_")}
+        return {text(f"planner.{names[reason]}", language): count for reason, count in self.refused.items()}
 
     def gives_up(self, other: Candidate, language: str = "en") -> list[str]:
         """Say what a candidate gives up against the cheapest, and what it gains.

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import ConfigDict, Field
 
-from batchline import strings, units
+from batchline import units
 from batchline.errors import BatchlineError, InputError
 from batchline.serving import NETWORK_BANDWIDTH
 from batchline.strings import text
@@ -37,9 +37,6 @@ if TYPE_CHECKING:
     from batchline.planner import Candidate, Plan, Prefill, Question
 
 __all__ = ["PlanQuestion", "PriceQuestion", "flipped", "planned", "priced"]
-
-_REFUSED = {said: f"planner.{name}" for name, said in strings.group("planner", "en").items() if "refused_" in name}
-"""Texts of the reasons for which deployments are refused, by the reason in English."""
 
 Share = Annotated[float, Field(ge=0, lt=1)]
 Load = Annotated[float, reader(units.parse_rate), Field(gt=0, le=1e9), quantity("1/s", 0, 1e9)]
@@ -176,9 +173,7 @@ def _told(found: Plan, asked: PlanQuestion, language: str, theme: str) -> dict[s
             "tiles": _tiles(best, language),
             "gives_up": [", ".join(found.gives_up(other, language)) for other in found.candidates[1:]],
             "warnings": list(found.cautions(language)),
-            "refused": [
-                {"why": text(_REFUSED[why], language), "deployments": count} for why, count in found.refused.items()
-            ],
+            "refused": [{"why": why, "deployments": count} for why, count in found.refusals(language).items()],
             "searched": text(
                 "page.plan_searched",
                 language,
