@@ -567,7 +567,10 @@ def test_a_profile_answers_as_the_command_line_does(client, calibrated, tmp_path
 
 @pytest.mark.parametrize("address", ["plan", "simulate"])
 def test_plans_and_simulations_take_a_profile(client, calibrated, address):
-    question = {"plan": {**PLAN, "model": "llama-3.1-8b", "accelerators": ["h100-sxm"]}, "simulate": TRAFFIC}[address]
+    question = {
+        "plan": {**PLAN, "model": "llama-3.1-8b", "accelerators": ["h100-sxm"], "engines": ["vllm"]},
+        "simulate": TRAFFIC,
+    }[address]
     plain, with_it = (
         client.post(f"/api/v1/{address}", json={"question": {**question, **more}}).json()
         for more in ({}, {"profile": calibrated})

@@ -159,20 +159,24 @@ def _print(answer: Plan, priors: Prior | None, *, flips: bool) -> None:
     spread = {"low": format_usd(low), "high": format_usd(high)}
     line = say("plan.month_range", **fields, **spread) if high > low else say("plan.month", **fields)
     console.print(f"  {line}", style="bold green")
-    for line in _told(best):
-        console.print(f"  {line}")
+    _lines(_told(best))
     console.print()
     console.print(_table(answer))
     console.print()
-    for number, other in enumerate(answer.candidates[1:], start=2):
-        console.print(f"  {number}: {', '.join(answer.gives_up(other, current()))}.")
+    others = enumerate(answer.candidates[1:], start=2)
+    _lines([f"{number}: {', '.join(answer.gives_up(other, current()))}." for number, other in others])
     console.print()
-    for line in _rest(answer):
-        console.print(f"  {line}")
+    _lines(_rest(answer))
     if flips:
         console.print()
-        for flip in _found_flips(answer, priors):
-            console.print(f"  {flip.told(current())}")
+        _lines([flip.told(current()) for flip in _found_flips(answer, priors)])
+
+
+def _lines(lines: Sequence[str]) -> None:
+    """Print sentences; a pipe gets each in a line of its own."""
+    console = _output.console()
+    for line in lines:
+        console.print(f"  {line}", soft_wrap=not console.is_terminal)
 
 
 def _print_worth(answer: Plan, speculation: str | None, priors: Prior | None) -> None:
@@ -197,8 +201,7 @@ def _print_worth(answer: Plan, speculation: str | None, priors: Prior | None) ->
         lines.append(_speculation(answer, speculation, priors))
     lines.append(_disaggregation(answer))
     console.print()
-    for line in lines:
-        console.print(f"  {line}")
+    _lines(lines)
 
 
 def _speculation(answer: Plan, text: str, priors: Prior | None) -> str:
