@@ -15,7 +15,7 @@ SRC = Path(batchline.__file__).parent
 
 # A module imports only from floors below it, or from its own floor when it stands further right (docs/architecture.md).
 FLOORS = [
-    ["errors", "units", "strings", "notebook"],
+    ["errors", "strings", "units", "notebook"],
     ["roofline", "queueing", "precision", "checkpoint", "architecture", "accelerator", "price", "memory", "workload"],
     ["engine", "deployment"],
     ["step", "prior"],

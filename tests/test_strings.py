@@ -14,7 +14,7 @@ from click.testing import CliRunner
 import batchline
 from batchline import strings
 from batchline.cli import cli
-from batchline.errors import UnknownNameError
+from batchline.errors import BatchlineError, UnknownNameError
 
 SRC = Path(batchline.__file__).parent
 
@@ -153,6 +153,31 @@ def test_a_command_speaks_korean(asked):
         line for line in same if re.search(r"[a-z]{3,} (a|the|of|is|are|at|to) [a-z]", line) and ": " not in line
     ]
     assert any(re.search("[가-힣]", line) for line in korean)
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        "curve lama-3.1-70b --on h100",
+        "curve llama-3.1-8b --on h1000",
+        "curve llama-3.1-8b --on h100 --weights fp7",
+        "curve llama-3.1-405b --on h100",
+        "curve llama-3.1-8b --on 3xh100",
+        "curve llama-3.1-8b --on h100 --step-limit 1us",
+        "curve llama-3.1-8b --on h100 --batch 0",
+        "curve llama-3.1-8b --on h100 --context 8apples",
+        "curve llama-3.1-8b --on h100 --price free",
+        "curve llama-3.1-8b --on h100 --isl 1k",
+        "curve llama-3.1-8b --on custom",
+        "show h10",
+    ],
+)
+def test_an_error_speaks_korean_and_english(asked):
+    error = CliRunner().invoke(cli, asked.split()).exception
+    assert isinstance(error, BatchlineError)
+    assert strings.said(error, "en") == str(error)
+    assert re.search("[가-힣]", strings.said(error, "ko"))
+    assert not re.search(r"\b(the|is|of|or|Write|Use|Give)\b", strings.said(error, "ko"))
 
 
 def test_an_error_is_announced_in_the_language_of_the_run():

@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from batchline.errors import ConfigError, InputError, MissingFactError, UnitError, UnknownNameError
+from batchline.strings import Sentence
 from batchline.units import GIBI, GIGA, MEBI, TERA, parse_bandwidth, parse_bytes, parse_flops
 
 if TYPE_CHECKING:
@@ -392,8 +393,7 @@ def resolve(name: str) -> str:
     except KeyError:
         entries = catalogue()
         known = [entry.name for entry in entries] + [alias for entry in entries for alias in entry.aliases]
-        hint = "See batchline list accelerators, or describe your own in a TOML file (--on 8xmine.toml)."
-        raise UnknownNameError("accelerator", name, known, hint) from None
+        raise UnknownNameError("accelerator", name, known, Sentence("error.see_accelerators")) from None
 
 
 def _key(name: str) -> str:

@@ -10,7 +10,7 @@ import numpy as np
 from batchline import roofline
 from batchline.errors import InputError
 from batchline.readings import Steps, steps
-from batchline.strings import text
+from batchline.strings import Sentence, text
 from batchline.units import format_time
 
 if TYPE_CHECKING:
@@ -142,10 +142,13 @@ def optimum(
     allowed = np.ones(batches.shape, dtype=bool) if step_limit is None else found.t_step <= step_limit
     if not allowed.any():
         raise InputError(
-            f"No batch keeps a step limit of {format_time(step_limit or 0)}: "
-            f"one sequence alone takes {format_time(float(found.t_step[0]))}.",
+            Sentence(
+                "error.no_batch_keeps",
+                limit=format_time(step_limit or 0),
+                alone=format_time(float(found.t_step[0])),
+            ),
             "",
-            "Use more or faster devices, a smaller weight format (--weights), or a longer limit.",
+            Sentence("error.loosen_limit"),
         )
     per_token = np.where(allowed, found.t_step / batches, np.inf)
     floor = _seconds_per_token_floor(deployment, context, reading)

@@ -21,7 +21,7 @@ from batchline.accelerator import Accelerator
 from batchline.architecture import Architecture
 from batchline.errors import DoesNotFitError, InputError, MissingFactError, UnknownNameError
 from batchline.memory import kv_shards
-from batchline.strings import text
+from batchline.strings import Sentence, text
 from batchline.units import format_bytes, parse_devices
 
 if TYPE_CHECKING:
@@ -116,30 +116,29 @@ class Deployment:
         for name in ("count", "pp", "dp", "ep"):
             if getattr(self, name) < 1:
                 raise InputError(
-                    f"{name} = {getattr(self, name)}: a deployment has 1 or more.",
+                    Sentence("error.from_1", name=name, given=f"{getattr(self, name)}"),
                     "",
-                    "Write a whole number from 1 on.",
+                    Sentence("error.write_from_1"),
                 )
         if self.tp == 0:
             object.__setattr__(self, "tp", max(1, self.count // (self.pp * self.dp)))
         if self.tp * self.pp * self.dp != self.count:
             raise InputError(
-                f"tp {self.tp} x pp {self.pp} x dp {self.dp} is not {self.count} devices.",
+                Sentence("error.degrees", tp=f"{self.tp}", pp=f"{self.pp}", dp=f"{self.dp}", count=f"{self.count}"),
                 "",
-                f"Choose degrees that multiply to {self.count}, or change the count.",
+                Sentence("error.choose_degrees", count=f"{self.count}"),
             )
         heads = self.architecture.q_heads
         if heads and heads % self.tp:
             fitting = [n for n in range(1, heads + 1) if heads % n == 0]
             raise InputError(
-                f"tp {self.tp} does not divide the {heads} attention heads of {self.architecture.name}.",
-                f"It can be {', '.join(map(str, fitting))}.",
-                "Use another number of devices, or --pp for the rest.",
+                Sentence("error.heads", tp=f"{self.tp}", heads=f"{heads}", model=self.architecture.name),
+                Sentence("error.can_be", values=", ".join(map(str, fitting))),
+                Sentence("error.other_devices"),
             )
         if self.pp > self.architecture.layers:
-            raise InputError(
-                f"pp {self.pp} is more than the {self.architecture.layers} layers of {self.architecture.name}."
-            )
+            layers, model = f"{self.architecture.layers}", self.architecture.name
+            raise InputError(Sentence("error.stages", pp=f"{self.pp}", layers=layers, model=model))
         precision.kv_bytes_per_element(self.kv)
 
     @property
@@ -334,14 +333,23 @@ class Deployment:
         workspace = account.activation_bytes + account.non_torch_bytes + account.graph_bytes
         fits = self.smallest_count(context)
         name = self.accelerator.name
-        hint = f"{fits} x {name} would hold it." if fits else f"No number of {name} up to 1,024 would hold it."
+        hint = Sentence("error.would_hold" if fits else "error.none_holds", count=f"{fits}", device=name)
         raise DoesNotFitError(
-            f"{self.architecture.name} does not fit on {self.count} x {name}: "
-            f"{format_bytes(missing)} are missing on each device: of {format_bytes(account.budget_bytes)} that "
-            f"{account.engine.title} uses, weights take {format_bytes(account.weight_bytes)} and workspace "
-            f"{format_bytes(workspace)}; one sequence of {context:,.0f} tokens needs {format_bytes(stored)}.",
+            Sentence(
+                "error.does_not_fit",
+                model=self.architecture.name,
+                count=f"{self.count}",
+                device=name,
+                missing=format_bytes(missing),
+                budget=format_bytes(account.budget_bytes),
+                engine=account.engine.title,
+                weights=format_bytes(account.weight_bytes),
+                workspace=format_bytes(workspace),
+                context=f"{context:,.0f}",
+                stored=format_bytes(stored),
+            ),
             "",
-            f"{hint} Or use a smaller format (--weights, --kv) or a shorter context.",
+            Sentence("error.smaller", fits=hint),
             missing_bytes=missing,
             smallest_count=fits,
         )

@@ -87,9 +87,10 @@ class UnknownNameError(BatchlineError):
         self.kind = kind
         self.given = given
         self.closest = near
+        self.known = names if len(names) <= 12 else []
         if near:
             allowed = f"Closest: {', '.join(near)}."
-        elif len(names) <= 12:
+        elif self.known:
             allowed = f"Known: {', '.join(names)}."
         else:
             allowed = ""

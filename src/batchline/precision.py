@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from batchline.errors import InputError, UnknownNameError
+from batchline.strings import Sentence
 
 __all__ = [
     "GgufRecipe",
@@ -274,8 +275,7 @@ def load(name: str) -> NumberFormat:
         rows, columns = int(match["rows"]), int(match["columns"])
         if 0 < rows <= _MAX_GROUP and 0 < columns <= _MAX_GROUP:
             return dataclasses.replace(table["fp8-block"], name=key, block_rows=rows, block_columns=columns)
-    hint = "A group size may follow, as in int4-g32."
-    raise UnknownNameError("number format", str(name), names(), hint)
+    raise UnknownNameError("number format", str(name), names(), Sentence("error.group_size"))
 
 
 def names() -> list[str]:

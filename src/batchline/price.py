@@ -26,7 +26,7 @@ from typing import Final
 
 from batchline import accelerator
 from batchline.errors import InputError, MissingFactError, UnknownNameError, closest
-from batchline.strings import text
+from batchline.strings import Sentence, text
 
 __all__ = ["OwnerCost", "Price", "Quote", "given", "load", "names", "owner_cost", "quotes"]
 
@@ -278,7 +278,7 @@ def given(usd_per_hour: float) -> Price:
     2.5
     """
     if not 0 < usd_per_hour < float("inf"):
-        raise InputError(f"A price must be more than 0, got {usd_per_hour}.", "It is in dollars per device and hour.")
+        raise InputError(Sentence("error.price_from_0", given=f"{usd_per_hour}"), Sentence("error.price_unit"))
     return Price("", usd_per_hour, usd_per_hour, usd_per_hour, 0)
 
 

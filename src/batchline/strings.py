@@ -6,14 +6,14 @@ every language, with the same fields in braces. A group is read when it is first
 
 from __future__ import annotations
 
-import tomllib
+import re
 from functools import cache
 from importlib import resources
 from typing import Final, Self
 
-from batchline.errors import UnknownNameError
+from batchline.errors import BatchlineError, UnknownNameError
 
-__all__ = ["LANGUAGES", "Sentence", "group", "keys", "text", "told"]
+__all__ = ["LANGUAGES", "Sentence", "group", "keys", "said", "text", "told"]
 
 LANGUAGES: Final = ("en", "ko")
 """Languages of the catalogue: English and Korean."""
@@ -28,6 +28,8 @@ def _groups() -> list[str]:
 
 @cache
 def _group(name: str) -> dict[str, dict[str, str]]:
+    import tomllib  # noqa: PLC0415  (who says nothing reads no catalogue)
+
     return tomllib.loads(_FOLDER.joinpath(f"{name}.toml").read_text(encoding="utf-8"))
 
 
@@ -175,3 +177,34 @@ def told(words: str, language: str) -> str:
     ('KV 캐시 한도 267', 'fp8')
     """
     return words.told(language) if isinstance(words, Sentence) else words
+
+
+def said(error: BatchlineError, language: str) -> str:
+    """Say an error: what was given, what is allowed, what to do next.
+
+    Parameters
+    ----------
+    error : BatchlineError
+        What was raised.
+    language : str
+        "en" or "ko"; parts that the catalogue does not have stay English.
+
+    Returns
+    -------
+    str
+        A paragraph.
+
+    Examples
+    --------
+    >>> said(UnknownNameError("accelerator", "h10", ["h100", "l4"]), "ko")
+    "'h10': 그런 가속기 없음. 비슷한 이름: h100."
+    """
+    parts = [error.problem, error.allowed, error.hint]
+    if isinstance(error, UnknownNameError):
+        kind = f"kind_{re.sub('[^a-z]+', '_', error.kind.casefold())}"
+        what = Sentence(f"error.{kind}") if kind in _group("error") else error.kind
+        parts[0] = Sentence("error.unknown", kind=what, given=repr(error.given))
+        if error.closest or error.known:
+            names = ", ".join(error.closest or error.known)
+            parts[1] = Sentence("error.closest" if error.closest else "error.known", names=names)
+    return " ".join(told(part, language) for part in parts if part)

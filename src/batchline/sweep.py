@@ -15,7 +15,7 @@ from batchline import choice, roofline
 from batchline.errors import InputError
 from batchline.notebook import Shown
 from batchline.readings import Steps, steps
-from batchline.strings import text
+from batchline.strings import Sentence, text
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -362,7 +362,7 @@ def as_batches(batch: Any) -> NDArray[np.float64]:
         batch = nw.from_native(batch, series_only=True).to_numpy()
     values = np.atleast_1d(np.asarray(batch, dtype=float)).ravel()
     if values.size == 0 or not np.all(np.isfinite(values)) or np.any(values < 1):
-        raise InputError(f"A batch has 1 or more sequences, got {batch}.", "", "Write 1..512, 1,2,4..64 or a list.")
+        raise InputError(Sentence("error.batch_from_1", given=f"{batch}"), "", Sentence("error.write_batch_list"))
     return values
 
 
@@ -419,7 +419,7 @@ def curve(
     ['4.56 ms', '14.74 ms']
     """
     if not context >= 0:
-        raise InputError(f"A context has 0 or more tokens, got {context}.")
+        raise InputError(Sentence("error.context_from_0", given=f"{context}"))
     deployment.check_fits(context)
     best = choice.optimum(
         deployment,
@@ -478,6 +478,6 @@ def context_sweep(
     """
     lengths = np.atleast_1d(np.asarray(contexts, dtype=float))
     if np.any(lengths < 0):
-        raise InputError(f"A context has 0 or more tokens, got {lengths.min():g}.")
+        raise InputError(Sentence("error.context_from_0", given=f"{lengths.min():g}"))
     (one,) = as_batches(batch)
     return steps(deployment, lengths, np.full(lengths.shape, one), reading, priors)

@@ -11,6 +11,7 @@ import re
 from typing import Final
 
 from batchline.errors import InputError, UnitError, closest
+from batchline.strings import Sentence
 
 __all__ = [
     "GIBI",
@@ -64,10 +65,20 @@ _TOKENS = {"": 1.0, "k": KIBI, "K": KIBI, "M": MEBI}
 _QUANTITY = re.compile(r"\s*([+-]?(?:\d[\d,_]*\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)\s*(.*?)\s*")
 
 
+def _said(key: str, **fields: str) -> Sentence:
+    return Sentence(f"error.{key}", **fields)
+
+
+def _what(quantity: str) -> Sentence:
+    return _said(f"what_{quantity}")
+
+
 def _quantity(text: str, units: dict[str, float], what: str, example: str) -> float:
     match = _QUANTITY.fullmatch(str(text))
     if not match:
-        raise UnitError(f"{text!r} is not a {what}.", f"Write a number and a unit, like {example}.")
+        raise UnitError(
+            _said("no_quantity", given=repr(text), what=_what(what)), _said("write_quantity", example=example)
+        )
     number, unit = match.groups()
     scale = units.get(unit)
     if scale is None:
@@ -75,17 +86,18 @@ def _quantity(text: str, units: dict[str, float], what: str, example: str) -> fl
         scale = folded.get(unit.casefold())
     if scale is None:
         near = closest(unit, units) or list(units)
-        problem = f"{text!r} has no unit." if not unit else f"{text!r}: {unit!r} is no unit of a {what}."
-        raise UnitError(problem, f"Units: {', '.join(name for name in near if name)}.", f"Write it like {example}.")
+        problem = _said("no_unit" if unit else "without_unit", given=repr(text), unit=repr(unit), what=_what(what))
+        names = ", ".join(name for name in near if name)
+        raise UnitError(problem, _said("units", names=names), _said("write_like", example=example))
     value = float(number.replace(",", "").replace("_", "")) * scale
     if not math.isfinite(value):
-        raise UnitError(f"{text!r} is not finite.", f"Write a {what} like {example}.")
+        raise UnitError(_said("not_finite", given=repr(text)), _said("write_like", example=example))
     return value
 
 
 def _positive(value: float, text: str, what: str) -> float:
     if value <= 0:
-        raise InputError(f"{what} must be more than 0, got {text!r}.")
+        raise InputError(_said("not_positive", what=_what(what), given=repr(text)))
     return value
 
 
@@ -114,7 +126,7 @@ def parse_bytes(text: str) -> float:
     >>> parse_bytes("80GB"), parse_bytes("1 GiB")
     (80000000000.0, 1073741824.0)
     """
-    return _positive(_quantity(text, _BYTES, "size", "80GB or 141GiB"), text, "A size")
+    return _positive(_quantity(text, _BYTES, "size", "80GB or 141GiB"), text, "size")
 
 
 def parse_bandwidth(text: str) -> float:
@@ -143,7 +155,7 @@ def parse_bandwidth(text: str) -> float:
     3350000000000.0
     """
     units = {f"{name}/s": scale for name, scale in _BYTES.items()}
-    return _positive(_quantity(text, units, "bandwidth", "3.35TB/s"), text, "A bandwidth")
+    return _positive(_quantity(text, units, "bandwidth", "3.35TB/s"), text, "bandwidth")
 
 
 def parse_flops(text: str) -> float:
@@ -171,7 +183,7 @@ def parse_flops(text: str) -> float:
     >>> parse_flops("989TFLOPS")
     989000000000000.0
     """
-    return _positive(_quantity(text, _FLOPS, "rate", "989TFLOPS"), text, "A rate")
+    return _positive(_quantity(text, _FLOPS, "rate", "989TFLOPS"), text, "rate")
 
 
 def parse_duration(text: str) -> float:
@@ -199,7 +211,7 @@ def parse_duration(text: str) -> float:
     >>> parse_duration("40ms"), parse_duration("1h")
     (0.04, 3600.0)
     """
-    return _positive(_quantity(text, _TIME, "duration", "40ms"), text, "A duration")
+    return _positive(_quantity(text, _TIME, "duration", "40ms"), text, "duration")
 
 
 def parse_tokens(text: str | int) -> int:
@@ -227,9 +239,9 @@ def parse_tokens(text: str | int) -> int:
     >>> parse_tokens("8k"), parse_tokens("2,335"), parse_tokens(0)
     (8192, 2335, 0)
     """
-    value = _quantity(str(text), _TOKENS, "number of tokens", "8k (8,192) or 8192")
+    value = _quantity(str(text), _TOKENS, "tokens", "8k (8,192)")
     if value < 0 or value != int(value):
-        raise InputError(f"A number of tokens is a whole number from 0 on, got {text!r}.")
+        raise InputError(_said("whole_tokens", given=repr(text)))
     return int(value)
 
 
@@ -269,7 +281,7 @@ def parse_price(text: str | float) -> float:
         "/mo": 12 / 8760,
         "/month": 12 / 8760,
     }
-    return _positive(_quantity(bare, units, "price", "$2.5/h"), str(text), "A price")
+    return _positive(_quantity(bare, units, "price", "$2.5/h"), str(text), "price")
 
 
 def parse_rate(text: str | float) -> float:
@@ -327,10 +339,10 @@ def parse_devices(text: str) -> tuple[int, str]:
     """
     match = re.fullmatch(r"\s*(?:(\d+)\s*[xX×*]\s*)?(\S.*?)\s*", text)
     if not match:
-        raise InputError("No accelerator was named.", "Write a number and a name, like 4xh100.")
+        raise InputError(_said("no_device_name"), _said("write_devices"))
     count = int(match[1]) if match[1] else 1
     if count < 1:
-        raise InputError(f"{text!r} has no device.", "Write a number from 1 on and a name, like 4xh100.")
+        raise InputError(_said("no_devices", given=repr(text)), _said("write_devices_from_1"))
     return count, match[2]
 
 
@@ -361,17 +373,15 @@ def parse_batches(text: str) -> list[int]:
     for part in str(text).split(","):
         match = re.fullmatch(r"\s*(-?\d+)\s*(?:\.\.\s*(-?\d+)\s*)?", part)
         if not match:
-            raise InputError(f"{part.strip()!r} is no batch size.", "Write 1..512, 1,2,4..64 or 8.")
+            raise InputError(_said("no_batch", given=repr(part.strip())), _said("write_batches"))
         first = int(match[1])
         last = int(match[2]) if match[2] else first
         if first < 1:
-            raise InputError(f"A batch has 1 or more sequences, got {first}.", "Write 1..512, 1,2,4..64 or 8.")
+            raise InputError(_said("batch_from_1", given=f"{first}"), _said("write_batches"))
         if last < first:
-            raise InputError(
-                f"{part.strip()!r} falls.", "Write a range from the smaller to the larger batch, like 1..512."
-            )
+            raise InputError(_said("falling_batches", given=repr(part.strip())), _said("write_rising"))
         if last > 10_000_000:
-            raise InputError(f"A batch of {last:,} is larger than any server runs.", "Batches go up to 10,000,000.")
+            raise InputError(_said("batch_too_large", given=f"{last:,}"), _said("largest_batch"))
         doubles = len(found) >= 2 and found[-1] == 2 * found[-2] and first == 2 * found[-1]
         while first <= last:
             found.append(first)

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from batchline.errors import UnknownNameError
+from batchline.strings import Sentence
 
 __all__ = ["Row", "expand", "find", "holds", "rows"]
 
@@ -87,8 +88,7 @@ def find(name: str) -> Row:
             "model",
             name,
             table,
-            "A config.json, a folder that holds one, a GGUF file or (with batchline[hub] and --fetch) any Hugging Face "
-            "id is accepted too; see batchline list models.",
+            Sentence("error.see_models"),
         )
     return row
 

@@ -12,6 +12,7 @@ from typing import Any
 
 from batchline.chart import theme as looks
 from batchline.errors import InputError, MissingFactError
+from batchline.strings import Sentence
 
 __all__ = ["save"]
 
@@ -42,9 +43,9 @@ def _check_hangul() -> None:
 
     if drawn("가") == drawn("힣"):
         raise MissingFactError(
-            "This machine has no font with Korean letters, so a PNG would show boxes.",
+            Sentence("error.no_korean_font"),
             "",
-            "Install one (Debian: fonts-nanum or fonts-noto-cjk), or save .svg or .html, which use the reader's fonts.",
+            Sentence("error.install_font"),
         )
 
 
@@ -133,7 +134,10 @@ def save(chart: Any, path: str | Path, *, scale: float = 2.0) -> Path:
     target = Path(path)
     suffix = target.suffix.casefold()
     if suffix not in _SUFFIXES:
-        raise InputError(f"{target.name!r} names no kind of picture.", f"It ends in {', '.join(_SUFFIXES)}.")
+        raise InputError(
+            Sentence("error.no_picture", given=repr(target.name)),
+            Sentence("error.picture_ends", suffixes=", ".join(_SUFFIXES)),
+        )
     spec = chart if isinstance(chart, dict) else chart.to_dict()
     korean = spec.get("usermeta", {}).get("language") == "ko"
     try:
@@ -152,5 +156,5 @@ def save(chart: Any, path: str | Path, *, scale: float = 2.0) -> Path:
                     _check_hangul()
                 target.write_bytes(_packed(vl_convert.vegalite_to_png(still, scale=scale)))
     except OSError as error:
-        raise InputError(f"{str(target)!r} cannot be written: {error.strerror}.") from error
+        raise InputError(Sentence("error.not_written", given=repr(str(target)), reason=str(error.strerror))) from error
     return target

@@ -12,7 +12,7 @@ import click
 from batchline import __version__
 from batchline.cli import _language
 from batchline.errors import BatchlineError
-from batchline.strings import text
+from batchline.strings import Sentence, said, text
 
 __all__ = ["cli", "main"]
 
@@ -52,7 +52,7 @@ class _Commands(click.Group):
         if args and not args[0].startswith("-") and args[0] not in _COMMANDS:
             from batchline.errors import UnknownNameError
 
-            raise UnknownNameError("command", args[0], _COMMANDS, "batchline --help shows all.")
+            raise UnknownNameError("command", args[0], _COMMANDS, Sentence("error.see_commands"))
         return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
@@ -85,7 +85,7 @@ def main() -> NoReturn:
         sys.stdout.flush()
     except BatchlineError as error:
         label = click.style(text("cli.error", _language.of(run)), fg="red", bold=True)
-        click.echo(f"{label} {error}", err=True, color=_colour())
+        click.echo(f"{label} {said(error, _language.of(run))}", err=True, color=_colour())
         sys.exit(2)
     except click.ClickException as error:
         error.show()

@@ -9,6 +9,7 @@ import click
 
 from batchline.cli import _options
 from batchline.errors import InputError
+from batchline.strings import Sentence
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -82,11 +83,11 @@ def curve_of(model: str, options: dict[str, Any]) -> tuple[Curve, dict[str, Any]
 def _lengths_of(options: dict[str, Any]) -> tuple[int, int] | None:
     isl, osl = options["isl"], options["osl"]
     if (isl is None) != (osl is None):
-        raise InputError("--isl and --osl go together.", "", "Give both, like --isl 1k --osl 1k.")
+        raise InputError(Sentence("error.lengths_together"), "", Sentence("error.give_lengths"))
     if isl is None:
         return None
     if isl < 1 or osl < 1:
-        raise InputError(f"A request has 1 or more tokens in and out, got {isl} and {osl}.")
+        raise InputError(Sentence("error.lengths_from_1", isl=f"{isl}", osl=f"{osl}"))
     return isl, osl
 
 

@@ -11,6 +11,7 @@ from batchline import units
 from batchline.cli import _output
 from batchline.cli._language import say
 from batchline.errors import BatchlineError, InputError
+from batchline.strings import Sentence
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -37,8 +38,8 @@ class Quantity(click.ParamType[Any]):
         try:
             return self._read(value)
         except BatchlineError as error:
-            option = f"{param.opts[0]}: " if param else ""
-            raise type(error)(f"{option}{error.problem}", error.allowed, error.hint) from None
+            named = Sentence("error.of_option", option=param.opts[0], problem=error.problem) if param else error.problem
+            raise type(error)(named, error.allowed, error.hint) from None
 
 
 TOKENS = Quantity("tokens", units.parse_tokens)
@@ -158,9 +159,9 @@ def accelerator_of(
     if name.casefold() == "custom":
         if bandwidth is None or flops is None or memory is None:
             raise InputError(
-                "An accelerator of your own needs its three figures.",
+                Sentence("error.three_figures"),
                 "",
-                "Give --bandwidth, --flops and --memory, like --bandwidth 3.35TB/s --flops 989TFLOPS --memory 80GB.",
+                Sentence("error.give_figures"),
             )
         device = Accelerator.custom(bandwidth=bandwidth, flops=flops, memory=memory)
     else:

@@ -12,6 +12,7 @@ import click
 from batchline.cli import _options, _output
 from batchline.cli._language import say
 from batchline.errors import InputError
+from batchline.strings import Sentence
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -136,7 +137,7 @@ def _check_free(host: str, port: int) -> None:
             trial.bind((host, port))
         except OSError as error:
             raise InputError(
-                f"{host}:{port} cannot be listened on: {error.strerror}.",
+                Sentence("error.address_taken", address=f"{host}:{port}", reason=str(error.strerror)),
                 "",
-                "Take another --port; 0 finds a free one.",
+                Sentence("error.take_another_port"),
             ) from None

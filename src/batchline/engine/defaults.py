@@ -10,6 +10,7 @@ from importlib import resources
 from typing import TYPE_CHECKING, Any, Final
 
 from batchline.errors import InputError, UnknownNameError
+from batchline.strings import Sentence
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -135,7 +136,7 @@ class Engine:
         key = ALIASES.get(key, key)
         known = _catalogue()
         if key not in known:
-            raise UnknownNameError("engine", name, known, "--engine generic makes no assumption about versions.")
+            raise UnknownNameError("engine", name, known, Sentence("error.engine_generic"))
         entry = known[key]
         chosen = entry["latest"] if version is None else version.removeprefix("v")
         version_key(chosen)

@@ -28,7 +28,7 @@ from batchline.report._picture import svg
 from batchline.report._told import Told, terms
 from batchline.report._what_if import Change, what_if
 from batchline.report.blocks import Block, Document, Figure, to_fragment, to_html, to_markdown
-from batchline.strings import LANGUAGES, text
+from batchline.strings import LANGUAGES, Sentence, text
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -134,7 +134,7 @@ class Report:
         """
         target = Path(path)
         if target.suffix.casefold() not in (".html", ".md"):
-            raise InputError(f"{target.name!r} names no kind of report.", "It ends in .html or .md.")
+            raise InputError(Sentence("error.no_report", given=repr(target.name)), Sentence("error.report_ends"))
         try:
             if target.suffix.casefold() == ".html":
                 target.write_text(self.html, encoding="utf-8")
@@ -144,7 +144,9 @@ class Report:
             for file, svg in zip(beside, self.figures.values(), strict=True):
                 file.write_text(svg, encoding="utf-8")
         except OSError as error:
-            raise InputError(f"{str(target)!r} cannot be written: {error.strerror}.") from error
+            raise InputError(
+                Sentence("error.not_written", given=repr(str(target)), reason=str(error.strerror))
+            ) from error
         return [target, *beside]
 
 
