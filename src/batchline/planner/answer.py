@@ -315,7 +315,7 @@ class Plan(Shown):
         return self.cautions()
 
     def cautions(self, language: str = "en") -> tuple[str, ...]:
-        """Say what a reader should know: lengths beyond the model's, old prices.
+        """Say what a reader should know: people who wait without end, lengths beyond the model's, old prices.
 
         Parameters
         ----------
@@ -328,6 +328,8 @@ class Plan(Shown):
             Sentences.
         """
         found = []
+        if self.question.users is not None and not {"ttft", "e2e"} & set(self.question.promises):
+            found.append(text("planner.no_patience", language))
         if self.max_context and self.question.longest > self.max_context:
             lengths = {"longest": f"{self.question.longest:,}", "most": f"{self.max_context:,}"}
             found.append(text("planner.too_long", language, **lengths))

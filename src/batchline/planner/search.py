@@ -116,7 +116,8 @@ class Search:
         q = self.question
         limit = goodput.goodput(self.server(index), self.promises)
         keeps, requests = np.asarray(limit.keeps), np.asarray(limit.point.requests_per_s, dtype=float)
-        most = requests if q.users is None else requests * (q.think_s + np.asarray(limit.point.e2e_s))
+        with np.errstate(invalid="ignore"):  # a replica that serves nobody keeps them waiting for ever: 0 x infinity
+            most = requests if q.users is None else requests * (q.think_s + np.asarray(limit.point.e2e_s))
         allowed = np.where(keeps, most, 0.0) * (1.0 - q.headroom)
         with np.errstate(divide="ignore", invalid="ignore"):
             fewest = np.ones_like(most) if self.load is None else np.ceil(self.load / allowed * (1.0 - 1e-12))
