@@ -34,7 +34,8 @@ def test_every_member_of_the_front_is_drawn(answer, theme, tmp_path):
 
 def test_the_tornado_says_what_cannot_be(answer, tmp_path):
     bars = [*tornado(answer, 0.3)[:2], Bar(
-        variable="itl", low=0.01, high=0.03, usd_low=None, usd_high=1000.0, winner_low="", winner_high="x"
+        variable="itl", low=0.01, high=0.03, usd_low=None, usd_high=1000.0, winner_low="", winner_high="x",
+        same_low=False, same_high=True,
     )]  # fmt: skip
     spec = chart_plan.tornado(answer, bars)
     rows = spec["datasets"]["bars"]

@@ -335,13 +335,15 @@ def _valued(variable: str, value: float) -> str:
 
 
 def _halves(bar: Bar, best: Candidate, say: Callable[..., str]) -> list[dict[str, Any]]:
-    ends = ((bar.low, bar.usd_low, bar.winner_low), (bar.high, bar.usd_high, bar.winner_high))
-    dollars = [usd for _, usd, _ in ends if usd is not None]
+    ends = (
+        (bar.low, bar.usd_low, bar.winner_low, bar.same_low),
+        (bar.high, bar.usd_high, bar.winner_high, bar.same_high),
+    )
+    dollars = [usd for _, usd, *_ in ends if usd is not None]
     rows: list[dict[str, Any]] = []
-    for value, usd, winner in ends:
+    for value, usd, winner, same in ends:
         left = usd is not None and usd <= best.usd_per_month and usd == min(dollars)
         shown = _valued(bar.variable, value)
-        same = f"{best.accelerator}," in winner and f" {best.weights} weights" in winner
         rows.append(
             {
                 "variable": _called(bar.variable, say),

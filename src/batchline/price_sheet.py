@@ -34,6 +34,7 @@ import numpy as np
 from batchline import cost, prior, readings, roofline, step, sweep
 from batchline.errors import InputError, MissingFactError
 from batchline.notebook import Shown
+from batchline.strings import Sentence
 from batchline.units import GIGA, format_time, format_tokens
 
 if TYPE_CHECKING:
@@ -532,13 +533,15 @@ class _Sheet:
 
     def plain(self) -> None:
         self.base_in, self.base_out = self.input_usd(self.isl), self.output_usd(self.batch, self.context)
-        self.add("input", self.base_in, self.base_in, f"{self.isl:,.0f} tokens of prompt take the machine's time alone")
-        self.add(
-            "output",
-            self.base_out,
-            self.base_out,
-            f"batch {self.batch:,.0f}, {format_time(self.step_s(self.batch, self.context))} a token",
-        )
+        why = Sentence("price_sheet.why_input", isl=f"{self.isl:,.0f}")
+        self.add(Sentence("price_sheet.input"), self.base_in, self.base_in, why)
+        why = self.why("batch", self.batch, self.context)
+        self.add(Sentence("price_sheet.output"), self.base_out, self.base_out, why)
+
+    def why(self, kind: str, batch: float, context: float) -> Sentence:
+        """What a batch makes of a token, in words."""
+        time = format_time(self.step_s(batch, context))
+        return Sentence(f"price_sheet.why_{kind}", batch=f"{batch:,.0f}", time=time)
 
     def hbm(self) -> CacheTier:
         """The accelerators' own memory as a tier: what is held there pushes sequences out."""
@@ -569,16 +572,16 @@ class _Sheet:
                 format_time(hold) if hold < 60 else f"{hold / 60:,.0f} min" if hold < 3600 else f"{hold / 3600:,.3g} h"
             )
             self.add(
-                f"cached input, {label}",
+                Sentence("price_sheet.cached", hold=label),
                 over + fetch,
                 self.base_in,
-                f"attention over it {over:.3g}, fetched from {tier.name} {fetch:.3g}",
+                Sentence("price_sheet.why_cached", over=f"{over:.3g}", tier=tier.name, fetch=f"{fetch:.3g}"),
             )
             self.add(
-                f"cache write, {label}",
+                Sentence("price_sheet.write", hold=label),
                 self.base_in + keep,
                 self.base_in,
-                f"computed once, held in {tier.name} for {keep:.3g}",
+                Sentence("price_sheet.why_write", tier=tier.name, keep=f"{keep:.3g}"),
             )
 
     def long(self, contexts: Sequence[float]) -> None:
@@ -589,56 +592,48 @@ class _Sheet:
             if isl <= self.isl:
                 continue
             if longest and context > longest:
-                self.notes.append(
-                    f"{format_tokens(int(context))} is beyond the model's {format_tokens(longest)} tokens."
-                )
+                lengths = {"context": format_tokens(int(context)), "longest": format_tokens(longest)}
+                self.notes.append(Sentence("price_sheet.note_beyond", **lengths))
                 continue
             mean = isl + self.osl / 2
             fits = float(self.one.capacity_batch(mean))
             label = format_tokens(int(context))
             if fits < 1:
-                self.notes.append(f"Not one request of {label} tokens fits.")
+                self.notes.append(Sentence("price_sheet.note_fits", label=label))
                 continue
             limit = self.step_s(self.batch, self.context)
             batch = min(self.batch, fits)
             while batch > 1 and self.step_s(batch, mean) > limit:
                 batch = math.floor(batch / 1.02)
-            self.add(f"input, {label} context", self.input_usd(isl), self.base_in, "attention grows with the prompt")
-            self.add(
-                f"output, {label} context",
-                self.output_usd(batch, mean),
-                self.base_out,
-                f"batch {batch:,.0f}, {format_time(self.step_s(batch, mean))} a token",
-            )
+            name, why = Sentence("price_sheet.input_long", label=label), Sentence("price_sheet.why_long")
+            self.add(name, self.input_usd(isl), self.base_in, why)
+            name, why = Sentence("price_sheet.output_long", label=label), self.why("batch", batch, mean)
+            self.add(name, self.output_usd(batch, mean), self.base_out, why)
 
     def modes(self, fast: float) -> None:
         plain_s = self.step_s(self.batch, self.context)
         shortest = self.step_s(1.0, self.context)
         if plain_s / shortest < fast:
-            self.notes.append(
-                f"No batch is {fast:g} times as fast: batch 1 is {plain_s / shortest:.2g} times. More devices would be."
-            )
+            most = f"{plain_s / shortest:.2g}"
+            self.notes.append(Sentence("price_sheet.note_fast", fast=f"{fast:g}", most=most))
         else:
             batch = self.solved(plain_s / fast)
-            self.add(
-                "output, fast",
-                self.output_usd(batch, self.context),
-                self.base_out,
-                f"{fast:g} times as fast: batch {batch:,.1f}, {self.batch / batch:,.3g} times smaller",
-            )
+            told = {"fast": f"{fast:g}", "batch": f"{batch:,.1f}", "times": f"{self.batch / batch:,.3g}"}
+            name, why = Sentence("price_sheet.output_fast"), Sentence("price_sheet.why_fast", **told)
+            self.add(name, self.output_usd(batch, self.context), self.base_out, why)
         capacity = float(self.one.capacity_batch(self.context))
         capacity = capacity if math.isfinite(capacity) else self.batch
         self.add(
-            "output, batch",
+            Sentence("price_sheet.output_batch"),
             self.output_usd(capacity, self.context, 1.0),
             self.base_out,
-            f"batch {capacity:,.0f}, {format_time(self.step_s(capacity, self.context))} a token, never idle",
+            self.why("idle", capacity, self.context),
         )
         self.add(
-            "input, batch",
+            Sentence("price_sheet.input_batch"),
             self.input_usd(self.isl) * self.utilisation,
             self.base_in,
-            "the machine always busy",
+            Sentence("price_sheet.why_never_idle"),
         )
 
     def solved(self, step_s: float) -> float:

@@ -112,6 +112,8 @@ class Bar:
         Cost of the best deployment at each [USD/month]; None when nothing keeps the promises.
     winner_low, winner_high : str
         That deployment.
+    same_low, same_high : bool
+        Whether it has the devices and formats of the best one now.
     """
 
     variable: str
@@ -121,6 +123,8 @@ class Bar:
     usd_high: float | None
     winner_low: str
     winner_high: str
+    same_low: bool
+    same_high: bool
 
     @property
     def width(self) -> float:
@@ -196,6 +200,8 @@ def tornado(answer: Plan, share: float = 0.25, priors: Prior | None = None) -> t
                 usd_high=ends[1].usd_per_month if ends[1] else None,
                 winner_low=ends[0].title if ends[0] else "",
                 winner_high=ends[1].title if ends[1] else "",
+                same_low=_kind(ends[0]) == _kind(best),
+                same_high=_kind(ends[1]) == _kind(best),
             )
         )
     return tuple(sorted(bars, key=lambda bar: -bar.width))

@@ -7,7 +7,9 @@ from typing import Any
 import click
 
 from batchline.cli import _options, _output, _question
+from batchline.cli._language import current, say
 from batchline.errors import InputError
+from batchline.units import format_usd
 
 
 @click.command("launch")
@@ -40,7 +42,7 @@ def command(model: str, **options: Any) -> None:
 
     question = _question.question_of(model, options)
     answer = planner.plan(question, _options.priors_of(options["profile"]))
-    for warning in answer.warnings:
+    for warning in answer.cautions(current()):
         _output.warn(warning)
     best = answer.best
     if options["pick"] > len(answer.candidates):
@@ -57,7 +59,7 @@ def command(model: str, **options: Any) -> None:
         found = made[0].to_dict() if len(made) == 1 else {one.settings.role: one.to_dict() for one in made}
         _output.print_json(found | {"candidate": best.to_dict()})
         return
-    click.echo(f"{best.title}: ${best.usd_per_month:,.0f} a month", err=True)
+    click.echo(say("plan.month", title=best.titled(current()), cost=format_usd(best.usd_per_month)), err=True)
     if options["kubernetes"]:
         click.echo(launch.manifest(made), nl=False)
     elif options["as_config"]:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from batchline.cli import _options, _output, _question
+from batchline.cli._language import current, say, told
 from batchline.errors import InputError
 from batchline.units import format_time, format_usd, parse_tokens
 
@@ -86,7 +87,7 @@ def command(model: str, **options: Any) -> None:
         reading=options["reading"],
         priors=_options.priors_of(options["profile"], deployment),
     )
-    if deployment.price is not None and (warning := deployment.price.stale_warning()):
+    if deployment.price is not None and (warning := deployment.price.stale_warning(language=current())):
         _output.warn(warning)
     rows = None
     if options["market_name"] is not None:
@@ -125,26 +126,31 @@ def _flat(row: Comparison) -> dict[str, Any]:
 def _print(deployment: Deployment, sheet: PriceSheet, market: list[Comparison] | None) -> None:
     console = _output.console()
     console.print()
-    source = "" if deployment.price is None else f" ({deployment.price.describe()})"
-    console.print(f"{sheet.title}, {format_usd(deployment.usd_per_hour or 0.0)}/h{source}", style="bold")
-    console.print(
-        f"  Batch {sheet.batch:,.0f}, {format_time(sheet.tpot_s)} a token, busy {sheet.utilisation:.0%} of the time, "
-        f"margin {sheet.margin:.0%} of the price."
-    )
+    source = "" if deployment.price is None else f" ({deployment.price.describe(language=current())})"
+    price = format_usd(deployment.usd_per_hour or 0.0)
+    console.print(say("price_sheet.hour", title=sheet.title, price=price, source=source), style="bold")
+    about = {"batch": f"{sheet.batch:,.0f}", "time": format_time(sheet.tpot_s)}
+    line = say("price_sheet.about", **about, busy=f"{sheet.utilisation:.0%}", margin=f"{sheet.margin:.0%}")
+    console.print(f"  {line}")
     console.print()
-    columns = [("", "left"), ("cost $/M", "right"), ("price $/M", "right"), ("times", "right"), ("from", "left")]
+    sides = {"cost": "right", "price": "right", "times": "right", "from": "left"}
+    columns = [("", "left"), *((say(f"price_sheet.col_{name}"), side) for name, side in sides.items())]
     rows = [
-        (row.name, f"{row.usd_per_mtok_cost:,.4g}", f"{row.usd_per_mtok_price:,.4g}", f"{row.times_base:.3g}", row.why)
+        (
+            told(row.name),
+            f"{row.usd_per_mtok_cost:,.4g}",
+            f"{row.usd_per_mtok_price:,.4g}",
+            f"{row.times_base:.3g}",
+            told(row.why),
+        )
         for row in sheet.rows
     ]
     console.print(_output.table(columns, rows))
     console.print()
     if sheet.balance_context:
-        console.print(
-            f"  From {sheet.balance_context:,.0f} tokens of context on, reading the KV cache outweighs computing."
-        )
+        console.print(f"  {say('price_sheet.balance', context=f'{sheet.balance_context:,.0f}')}")
     for note in sheet.notes:
-        console.print(f"  {note}")
+        console.print(f"  {told(note)}")
     if market is not None:
         _print_market(market)
 
@@ -154,22 +160,16 @@ def _print_market(rows: list[Comparison]) -> None:
 
     console = _output.console()
     console.print()
-    console.print(f"  The market ({market.release()}), and the use from which your machine is cheaper:", style="bold")
-    columns = [
-        ("API", "left"),
-        ("$/M in", "right"),
-        ("$/M out", "right"),
-        ("$/request", "right"),
-        ("busy from", "right"),
-        ("requests/month", "right"),
-    ]
+    console.print(f"  {say('price_sheet.market', release=market.release())}", style="bold")
+    names = ("api", "in", "out", "request", "busy", "requests")
+    columns = [(say(f"price_sheet.col_{name}"), "left" if name == "api" else "right") for name in names]
     cells = [
         (
             f"{row.offer.provider}: {row.offer.model}",
             f"{row.offer.usd_per_mtok_input:,.3g}",
             f"{row.offer.usd_per_mtok_output:,.3g}",
             f"{row.api_usd_per_request:.3g}",
-            f"{row.break_even_utilisation:.0%}" if row.break_even_requests_per_month else "never",
+            f"{row.break_even_utilisation:.0%}" if row.break_even_requests_per_month else say("price_sheet.never"),
             f"{row.break_even_requests_per_month:,.0f}" if row.break_even_requests_per_month else "-",
         )
         for row in rows
