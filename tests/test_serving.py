@@ -155,6 +155,26 @@ def test_apart_prefill_does_not_disturb_decoding():
     assert serving.pool_ratio(apart.prefill_s, apart.requests_per_s) > 0
 
 
+def test_too_few_prefill_instances_hold_requests_back():
+    many, few = (
+        serving.disaggregated(_one(), _one(), ENGINE, 64, 8192, 64, prefill_instances=n) for n in (np.inf, 0.1)
+    )
+    assert few.saturated_by == "prefill"
+    assert many.saturated_by is None
+    # A tenth of an instance computes a tenth of the prompts that one does; Little's law gives the wait.
+    assert few.requests_per_s == pytest.approx(0.1 / few.prefill_s, rel=0.02)
+    assert few.requests_per_s * few.e2e_s == pytest.approx(64, rel=1e-6)
+
+
+def test_prompts_of_a_busy_pool_read_the_experts_once():
+    moe = _one(expert_bytes=60e9, moe_layers=32, experts=128, experts_per_token=4)
+    wide, narrow = (
+        serving.disaggregated(moe, moe, ENGINE, 512, 512, 64, prefill_instances=0.1, max_num_batched_tokens=n)
+        for n in (8192, 512)
+    )
+    assert wide.requests_per_s > 1.5 * narrow.requests_per_s
+
+
 def test_arrays_broadcast_and_name_each_state():
     state = serving.closed_loop(_one(), ENGINE, np.array([1, 64, 4096]), 1024, 1024, 500)
     assert state.tpot_s.shape == (3,)

@@ -102,6 +102,11 @@ def test_kv_divides_up_to_the_heads():
     assert _dense(tp=16).kv_s == pytest.approx(_dense(tp=8).kv_s)
 
 
+def test_heads_stay_whole():
+    # Phi-4 has 10 KV heads: on 8 devices two of them hold two, and the slowest decides.
+    assert _dense(tp=8, kv_heads=10).kv_s == pytest.approx(_dense(tp=1, kv_heads=10).kv_s / 5)
+
+
 def test_deepseek_attention_is_bound_by_compute_not_bytes():
     # theory.md C05: absorbed MLA needs 16,990,208 FLOP per token of context, 242 FLOP per byte of latents.
     one = _dense(kv_read_bytes=70272, attention_flops=16990208, kv_heads=1, tp=1)

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from typing import TYPE_CHECKING, Literal, TypeAlias, overload
 
 import numpy as np
 
@@ -60,27 +60,39 @@ STATE_BLOCK_ALIGNMENT = 16
 # -- weights ---------------------------------------------------------------------------------------------------------
 
 
-def kv_shards(tp: int, kv_heads: int) -> float:
+@overload
+def kv_shards(tp: int, kv_heads: int) -> float: ...
+
+
+@overload
+def kv_shards(tp: Floats, kv_heads: Floats) -> Floats: ...
+
+
+def kv_shards(tp: Floats, kv_heads: Floats) -> Floats:
     """Into how many parts tensor parallelism divides what belongs to KV heads.
 
     Parameters
     ----------
-    tp : int
+    tp : int or array
         Tensor-parallel degree [device].
-    kv_heads : int
-        KV heads of a layer; 1 for what every device holds whole, as latents [head].
+    kv_heads : int or array
+        KV heads of a layer; 1 for what every device holds whole, as latents; infinite for what divides evenly [head].
 
     Returns
     -------
-    float
+    float or array
         Parts [-]; less than `tp` when heads are copied or unevenly spread.
 
     Examples
     --------
-    >>> kv_shards(4, 8), kv_shards(16, 8), kv_shards(8, 1)
-    (4.0, 8.0, 1.0)
+    >>> [float(kv_shards(*given)) for given in ((4, 8), (16, 8), (8, 1), (8, 10))]
+    [4.0, 8.0, 1.0, 5.0]
     """
-    return kv_heads / math.ceil(kv_heads / tp)
+    if isinstance(kv_heads, int) and isinstance(tp, int):
+        return kv_heads / math.ceil(kv_heads / tp)
+    with np.errstate(invalid="ignore"):
+        parts: Floats = np.where(np.isinf(kv_heads), tp, kv_heads / np.ceil(np.asarray(kv_heads) / tp))[()]
+    return parts
 
 
 def pad_vocabulary(vocab_size: int, multiple: int = VOCABULARY_PADDING) -> int:

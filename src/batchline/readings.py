@@ -313,6 +313,7 @@ def steady(
             capacity,
             transfer_s=serving.kv_transfer_s(prefill.architecture.stored_bytes(isl, prefill.kv), pool_bandwidth),
             max_num_seqs=max_num_seqs,
+            **({} if max_num_batched_tokens is None else {"max_num_batched_tokens": max_num_batched_tokens}),
             prefix_hit_rate=prefix_hit_rate,
             arrival_clumping=arrival_clumping,
             prefill_coefficients=known.coefficients(case_of(prefill)),

@@ -220,14 +220,15 @@ class Load:
         spec = self.speculation
         return self.slower * (self.terms(batch).total + (0.0 if spec is None else spec.draft_s * spec.draft_tokens))
 
-    def prompt_s(self, batch: Floats) -> Floats:
-        """Time that one prompt adds [s]."""
+    def prompt_s(self, batch: Floats, prompts: Floats = 1.0) -> Floats:
+        """Time that one prompt, or several in one step, adds [s]."""
         if self.prompt_elsewhere_s is not None:
             return self.prompt_elsewhere_s + 0.0 * batch
         fresh = 1.0 - np.asarray(self.prefix_hit_rate)[()]
         # Tokens found in the cache need no work, but the others attend to them: 1 - h^2 of a causal triangle stays.
-        attention = self.ideal.prompt_attention_s * fresh * (2.0 - fresh)
-        added = prefill(self.ideal, self.coefficients, self.isl * fresh, attention_s=attention, batch=batch)
+        attention = self.ideal.prompt_attention_s * fresh * (2.0 - fresh) * prompts
+        tokens = self.isl * fresh * prompts
+        added = prefill(self.ideal, self.coefficients, tokens, attention_s=attention, batch=batch, prompts=prompts)
         return self.slower * added.total
 
     def interference_s(self, batch: Floats) -> Floats:
@@ -668,6 +669,7 @@ def disaggregated(
     *,
     transfer_s: Floats = 0.0,
     max_num_seqs: Floats = np.inf,
+    max_num_batched_tokens: Floats = 8192,
     prefix_hit_rate: Floats = 0.0,
     arrival_clumping: Floats | None = None,
     prefill_coefficients: Coefficients | None = None,
@@ -684,6 +686,9 @@ def disaggregated(
         As in `closed_loop`, of the decode instance.
     transfer_s : float or array
         Time to move a prompt's KV cache, see `kv_transfer_s` [s].
+    max_num_batched_tokens : float or array
+        Token budget of a step of the prefill instance; the default is that of vLLM, SGLang and TensorRT-LLM on large
+        devices [token].
     prefill_coefficients : Coefficients, optional
         Of the prefill instance; default the same.
     prefill_instances : float or array
@@ -718,7 +723,10 @@ def disaggregated(
         interferes=False,
         prompt_elsewhere_s=source.prompt_s(0.0),
     )
-    most = prefill_instances * prefill_ideal.dp * prefill_ideal.pp / source.prompt_s(0.0)
+    # A busy pool fills its steps with prompts, which then read the experts once.
+    together = np.maximum(max_num_batched_tokens / (isl * (1.0 - np.asarray(prefix_hit_rate))), 1.0)
+    busy = source.prompt_s(0.0, together) / together
+    most = prefill_instances * prefill_ideal.dp * prefill_ideal.pp / busy
     return _closed(
         load, concurrency, capacity_batch, max_num_seqs, None, arrival_clumping, extra_ttft_s=transfer_s, most=most
     )

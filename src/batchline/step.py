@@ -32,6 +32,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from batchline import roofline
+from batchline.memory import kv_shards
 
 if TYPE_CHECKING:
     from batchline.roofline import Floats
@@ -265,7 +266,7 @@ def ideal(
     return Ideal(
         weights_s=roofline.t_weights(weight_bytes, tp * bandwidth),
         experts_s=roofline.t_weights(expert_bytes, tp * dp * bandwidth),
-        kv_s=roofline.t_kv(1, 1, kv_read_bytes, np.minimum(tp, kv_heads) * bandwidth),
+        kv_s=roofline.t_kv(1, 1, kv_read_bytes, kv_shards(tp, kv_heads) * bandwidth),
         attention_s=attention_flops / (tp * flops_bf16),
         compute_s=roofline.t_compute(1, active_params, tp * flops),
         tp_volume_s=allreduce / link_bandwidth,
