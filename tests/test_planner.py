@@ -165,12 +165,6 @@ def brute_force_apart(question, most_replicas=40):
         ({"model": "qwen3-30b-a3b", "accelerators": ("h200-sxm",), "rate": 16.0, "max_batch": 6}, True),
     ],
 )
-def test_people_without_a_promise_on_the_first_token_are_warned_of():
-    asked = {"model": "llama-3.1-8b", "isl": 1024, "osl": 256, "users": 500, "think_s": 30.0, "accelerators": ("h100",)}
-    assert any("--ttft" in warning for warning in planner.plan(planner.Question(**asked)).warnings)
-    assert not any("--ttft" in w for w in planner.plan(planner.Question(**asked, ttft="p95:2s")).warnings)
-
-
 def test_the_pools_are_those_of_a_slow_independent_loop(changes, pays):
     given_ = CHAT | {
         "model": "llama-3.1-8b", "accelerators": ("l40s",), "weights": ("checkpoint",), "kv": ("bf16",),
@@ -575,3 +569,9 @@ def test_a_public_trace(shared):
     assert 3 < asked.rate < 8
     assert asked.mean_context > asked.isl / 2
     assert plan(asked).candidates
+
+
+def test_people_without_a_promise_on_the_first_token_are_warned_of():
+    asked = {"model": "llama-3.1-8b", "isl": 1024, "osl": 256, "users": 500, "think_s": 30.0, "accelerators": ("h100",)}
+    assert any("--ttft" in w for w in plan(Question(**asked)).warnings)
+    assert not any("--ttft" in w for w in plan(Question(**asked, ttft="p95:2s")).warnings)
