@@ -9,12 +9,12 @@ from batchline.simulate._compile import inlined
 
 from .blocks import reclaim, take_blocks
 from .codes import ADMITTED, ANONYMOUS, NONE, WAIT
-from .prefix import acquire, blocks_to, deepest
+from .prefix import acquire, blocks_to, deepest, register
 from .queues import dequeue, seat
 from .statistics import count_event, note_time
 
 if TYPE_CHECKING:
-    from batchline.simulate._records import Cache, Engine, Requests, Rules, Stats, World
+    from batchline.simulate._records import Cache, Engine, Request, Requests, Rules, Stats, World
 
 
 @inlined
@@ -85,3 +85,29 @@ def admit(
         note_time(world, stats, WAIT, engine.now - request.ready, 1)
     count_event(world, stats, engine.now, ADMITTED)
     return slot
+
+
+@inlined
+def start_prompt(engine: Engine, rules: Rules, cache: Cache, request: Request, slot: int) -> None:
+    """Put the prompt of an admitted request into the step; what is left of it continues in the next."""
+    if engine.fresh == NONE:
+        engine.fresh = slot
+    if request.todo > 0:
+        engine.partial = slot
+    elif rules.caching:
+        register(cache, request)
+
+
+@inlined
+def continue_prompt(
+    world: World, engine: Engine, requests: Requests, cache: Cache, slot: int, chunk: int, blocks: int
+) -> None:
+    """Put the next chunk of the prompt that is under way into the step."""
+    request = requests[slot]
+    take_blocks(world, engine, requests, cache, blocks)
+    request.chunk = chunk
+    request.todo -= chunk
+    engine.fresh = slot
+    if request.todo == 0:
+        engine.partial = NONE
+        register(cache, request)

@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING
 
 from batchline.simulate._compile import inlined, jit
 
-from .admission import admit, look_up
+from .admission import admit, continue_prompt, look_up, start_prompt
 from .blocks import take_blocks
 from .chunks import plan_mixed
 from .codes import BY_BLOCKS, BY_SEATS, BY_TOKENS, FREE, HEAP_SHIFT, IDLE, NONE, RESERVED_OUTPUT, RETRACT_STEPS
 from .decoding import blocks_due, join
 from .jump import plan_decodes
 from .preemption import preempt
-from .prefix import needed_blocks, own_blocks, register, unheld_blocks
+from .prefix import needed_blocks, own_blocks, unheld_blocks
 
 if TYPE_CHECKING:
     from batchline.simulate._records import Books, Cache, Clock, Engine, Requests, Rules, World
@@ -81,16 +81,10 @@ def plan_sglang(
         blocks = needed_blocks(
             rules, cache.tree, request.held, own_blocks(rules, cache.tree, request), request.have + chunk
         )
-        take_blocks(world, engine, requests, cache, blocks)
-        request.chunk = chunk
-        request.todo -= chunk
+        continue_prompt(world, engine, requests, cache, slot, chunk, blocks)
         room -= chunk
         inputs -= chunk
         free -= chunk + (min(request.output - request.made, RESERVED_OUTPUT) if request.todo == 0 else 0)
-        engine.fresh = slot
-        if request.todo == 0:
-            engine.partial = NONE
-            register(cache, request)
     while engine.queued > 0 and engine.partial == NONE:
         slot = engine.queue_head
         request = requests[slot]
@@ -123,12 +117,7 @@ def plan_sglang(
             continue
         room -= chunk
         inputs -= chunk
-        if engine.fresh == NONE:
-            engine.fresh = slot
-        if request.todo > 0:
-            engine.partial = slot
-        elif rules.caching:
-            register(cache, request)
+        start_prompt(engine, rules, cache, request, slot)
     if engine.fresh != NONE:
         plan_mixed(engine, rules, requests, books, clock, False)
         return True

@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING
 
 from batchline.simulate._compile import inlined
 
-from .admission import admit, look_up
+from .admission import admit, continue_prompt, look_up, start_prompt
 from .blocks import take_blocks
 from .chunks import plan_mixed
 from .codes import BY_BLOCKS, BY_SEATS, BY_TOKENS, FREE, HEAP_SHIFT, IDLE, NONE
 from .decoding import blocks_due, join
 from .jump import plan_decodes
 from .preemption import preempt
-from .prefix import needed_blocks, own_blocks, register, unheld_blocks
+from .prefix import needed_blocks, own_blocks, unheld_blocks
 
 if TYPE_CHECKING:
     from batchline.simulate._records import Books, Cache, Clock, Engine, Requests, Rules, World
@@ -53,14 +53,8 @@ def plan_vllm(
             preempt(world, engine, rules, requests, cache, books, slot)
             preempted = True
         else:
-            take_blocks(world, engine, requests, cache, blocks)
-            request.chunk = chunk
-            request.todo -= chunk
+            continue_prompt(world, engine, requests, cache, slot, chunk, blocks)
             room -= chunk
-            engine.fresh = slot
-            if request.todo == 0:
-                engine.partial = NONE
-                register(cache, request)
     while engine.queued > 0 and not preempted:
         slot = engine.queue_head
         request = requests[slot]
@@ -88,12 +82,7 @@ def plan_vllm(
             join(engine, rules, request, slot, books, clock)
             continue
         room -= chunk
-        if engine.fresh == NONE:
-            engine.fresh = slot
-        if request.todo > 0:
-            engine.partial = slot
-        elif rules.caching:
-            register(cache, request)
+        start_prompt(engine, rules, cache, request, slot)
     if engine.fresh != NONE:
         plan_mixed(engine, rules, requests, books, clock, True)
     elif engine.decoding > 0:
