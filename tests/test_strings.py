@@ -1,6 +1,7 @@
 """The catalogue of what people read: both languages, the same fields, and no command that speaks past it."""
 
 import ast
+import copy
 import os
 import re
 import string
@@ -44,6 +45,17 @@ PARTICLES = re.compile(r"\}(은|는|이|가|을|를|와|과|으로|로|이나|�
 
 def test_no_particle_follows_a_field():
     assert [key for key, entry in entries() if PARTICLES.search(entry["ko"])] == []
+
+
+def test_a_sentence_is_an_english_string_that_can_be_told_and_copied():
+    inner = strings.Sentence("calibrate.at_batch", batch="64")
+    said = strings.Sentence("calibrate.advice_none", at=inner, now="7%")
+    assert said == "No further point would do much: the prediction at batch 64 is known to 7% (90%)."
+    assert "배치 64에서" in said.told("ko")
+    for again in (copy.copy(said), copy.deepcopy(said)):
+        assert again == said
+        assert again.told("ko") == said.told("ko")
+    assert strings.told("fp8", "ko") == "fp8"
 
 
 def test_texts():

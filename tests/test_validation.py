@@ -98,3 +98,24 @@ def test_every_row_is_predicted_or_refused_with_a_reason(shared):
     said = v.summary(outcomes)
     assert said["predicted"] + sum(said["refused"].values()) == 798
     assert 0 < said["by"]["regime"]["serving_conc"]["tpot"]["mape"] < 0.15
+
+
+@pytest.mark.slow
+def test_a_prior_without_a_cluster_never_saw_it(measured):
+    from validation import hierarchy, splits, without
+
+    rows = measured[0].take(np.flatnonzero(measured[1]))
+    cluster = rows.points[0].case.cluster
+    made = without.prior_without_cluster(cluster)
+    assert cluster not in made.seen["cluster"]
+    assert not any(kind == "cluster" and name == cluster for _, kind, name in made.levels)
+    # Its coefficients are those of the fit that left the fold out.
+    clusters = rows.group("cluster")
+    fold = splits.folds(clusters, each=False)
+    kept = rows.take(np.flatnonzero(fold != fold[0]))
+    other = next(i for i in range(len(rows)) if fold[i] != fold[0])
+    logs = hierarchy.fit(kept).logs(rows.take([other]))
+    expected = hierarchy.coefficients(logs)
+    found = made.coefficients(rows.points[other].case)
+    for name in hierarchy.NAMES:
+        assert getattr(found, name) == pytest.approx(float(np.ravel(getattr(expected, name))[0]), rel=1e-6)

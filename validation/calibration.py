@@ -5,7 +5,7 @@
     python -m validation.calibration --write             also put the table into docs/calibrate.md
 
 Of each cluster (model x accelerator x engine x format) one deployment is drawn. k of its rows are taken at random,
-three times, and once as `batchline calibrate` advises; the other rows are predicted. The prior never saw the cluster
+six times, and once as `batchline calibrate` advises; the other rows are predicted. The prior never saw the cluster
 (validation/without.py). Rows that cannot be what they say are left out by the rule of the fit (`rows.plausible`).
 Deterministic: the same measurements and the same seed give the same table.
 """
@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import argparse
 import re
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -37,7 +38,7 @@ if TYPE_CHECKING:
 
 DOCS = Path(__file__).resolve().parents[1] / "docs" / "calibrate.md"
 COUNTS = (0, 1, 2, 3, 5)
-REPEATS = 3
+REPEATS = 6
 FEWEST = 8  # rows of a deployment, so that something is left to predict
 MOST = 40  # of one deployment, so that none decides the figures
 HEADINGS = (
@@ -203,8 +204,11 @@ def main() -> None:
     print(text)
     if options.write:
         page = DOCS.read_text(encoding="utf-8")
-        mark = re.compile(r"(<!-- by validation/calibration.py -->\n).*?(\n<!-- end -->)", re.DOTALL)
-        DOCS.write_text(mark.sub(lambda found: f"{found[1]}{text}{found[2]}", page), encoding="utf-8")
+        mark = re.compile(r"(<!-- by validation/calibration.py -->\n).*?(<!-- end -->)", re.DOTALL)
+        page, count = mark.subn(lambda found: f"{found[1]}{text}\n{found[2]}", page)
+        if count != 1:
+            sys.exit(f"{DOCS.name} has no place for the table.")
+        DOCS.write_text(page, encoding="utf-8")
 
 
 if __name__ == "__main__":
