@@ -67,6 +67,14 @@ def test_a_row_that_says_too_little_is_refused_with_the_reason(tmp_path, column,
     assert reason in outcome(tmp_path, **{column: value}).refused
 
 
+@pytest.mark.parametrize("between", [",", ";", "\t"])
+def test_cells_may_be_parted_otherwise(tmp_path, between):
+    path = tmp_path / "t.csv"
+    path.write_text(f"\ufeff{between.join(ROW)}\n{between.join(ROW.values())}\n", encoding="utf-8")
+    (one,) = served_point.read(path)
+    assert one.concurrency == 16
+
+
 def test_one_bad_row_does_not_end_the_others(tmp_path):
     path = table(tmp_path / "t.csv", ROW, ROW | {"model": "x"}, ROW | {"isl": "nan"}, ROW)
     outcomes = validate.predict(served_point.read(path))

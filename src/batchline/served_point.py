@@ -206,7 +206,7 @@ def read(path: Path | str) -> list[Point | tuple[int, str]]:
     Parameters
     ----------
     path : Path or str
-        CSV with the columns of docs/validation.md.
+        CSV with the columns of docs/validation.md, between commas, semicolons or tabs.
 
     Returns
     -------
@@ -221,7 +221,9 @@ def read(path: Path | str) -> list[Point | tuple[int, str]]:
     path = Path(path)
     try:
         with path.open(encoding="utf-8-sig", newline="") as file:
-            rows = list(csv.DictReader(file))
+            header = file.readline()
+            file.seek(0)
+            rows = list(csv.DictReader(file, delimiter=max(",;\t", key=header.count)))
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         raise MeasurementError(f"{path} cannot be read: {error}.", "", "Give a CSV file.") from error
     if not rows:

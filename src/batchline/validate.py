@@ -281,7 +281,7 @@ def beside(
     for who, theirs in (others or {}).items():
         shared = [(point, one) for point, one in known if point.key in theirs]
         said.append((who, [(point, *theirs[point.key]) for point, _ in shared]))
-        said.append((f"Batchline, where {who} is", [(point, one.tpot_s, one.ttft_s) for point, one in shared]))
+        said.append((f"Batchline, rows of {who}", [(point, one.tpot_s, one.ttft_s) for point, one in shared]))
     return [_line(who, rows) for who, rows in said if rows]
 
 

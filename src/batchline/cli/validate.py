@@ -19,6 +19,13 @@ if TYPE_CHECKING:
 
 _RIVAL = "aiconfigurator_predictions.csv"
 _SHOWN = 8  # groups of a kind, and reasons
+_NAME = 34
+_WIDE = 110  # columns of a terminal that the whole table needs
+
+
+def _short(cell: str, column: int) -> str:
+    """Names that leave room for the numbers."""
+    return cell if column or len(cell) <= _NAME else cell[: _NAME - 1] + "\N{HORIZONTAL ELLIPSIS}"
 
 
 @click.command("validate")
@@ -153,39 +160,47 @@ def _cells(found: dict[str, float] | None) -> tuple[str, ...]:
     return three(found), f"{found['bias']:+.1%}", f"{found['coverage']:.0%}" if "coverage" in found else ""
 
 
-def _print(summary: dict[str, Any]) -> None:
-    from batchline import published, validate
+def _lines(summary: dict[str, Any]) -> Iterable[tuple[str, tuple[str, ...]]]:
+    """Style and cells of each line: name, rows, and error, bias and coverage of TPOT and TTFT."""
+    from batchline import published
 
-    console = _output.console()
-    numbers = {"predicted": f"{summary['predicted']:,}", "rows": f"{summary['n']:,}"}
-    console.print(f"\n{say('validate.predicted', **numbers)}", style="bold")
-    console.print(f"{say('validate.errors')}\n")
-    headings = [("TPOT", "right"), (say("validate.bias"), "right"), (say("validate.held"), "right")]
-    columns = [("", "left"), (say("validate.rows"), "right"), *headings, ("TTFT", "right"), *headings[1:]]
-    cells = [(say("validate.all_rows"), numbers["predicted"], *_cells(summary["tpot"]), *_cells(summary["ttft"]))]
-    for line in published.load()["splits"]:
+    def heading(text: str) -> Iterable[tuple[str, tuple[str, ...]]]:
+        yield "", ("",) * 8
+        yield "bold", (text, *[""] * 7)
+
+    count = f"{summary['predicted']:,}"
+    yield "bold", (say("validate.all_rows"), count, *_cells(summary["tpot"]), *_cells(summary["ttft"]))
+    data = published.load()
+    for line in data["splits"]:
         name = say("validate.published_split", split=say(f"validate.split_{line['left_out']}"))
-        count = f"{published.load()['rows']:,}"
-        cells.append(
-            (name, count, published.three(line["tpot_all"]), "", "", published.three(line["ttft_all"]), "", "")
-        )
-    styles = ["bold", *["dim"] * (len(cells) - 1)]
+        tpot, ttft = (published.three(line[of]) for of in ("tpot_all", "ttft_all"))
+        yield "dim", (name, f"{data['rows']:,}", tpot, "", "", ttft, "", "")
     for kind, groups in summary["by"].items():
-        cells.append(("", *[""] * 7))
-        cells.append((say("validate.by", kind=say(f"validate.kind_{kind}")), *[""] * 7))
-        styles += ["", "bold"]
+        yield from heading(say("validate.by", kind=say(f"validate.kind_{kind}")))
         worst = sorted(groups.items(), key=lambda item: -((item[1]["tpot"] or {}).get("mape", 0.0)))
         for name, found in worst[:_SHOWN]:
             known = int((found["tpot"] or found["ttft"] or {"n": 0})["n"])
             shown = say(f"validate.split_{name}") if kind == "novelty" else name
-            cells.append((f"  {shown}", f"{known:,}", *_cells(found["tpot"]), *_cells(found["ttft"])))
-            styles.append("")
-    cells += [("", *[""] * 7), (say("validate.beside"), *[""] * 7)]
-    styles += ["", "bold"]
+            yield "", (f"  {shown}", f"{known:,}", *_cells(found["tpot"]), *_cells(found["ttft"]))
+    yield from heading(say("validate.beside"))
     for line in summary["beside"]:
-        cells.append((f"  {line['who']}", f"{line['rows']:,}", *_cells(line["tpot"]), *_cells(line["ttft"])))
-        styles.append("")
-    console.print(_output.table(columns, cells, styles))
+        yield "", (f"  {line['who']}", f"{line['rows']:,}", *_cells(line["tpot"]), *_cells(line["ttft"]))
+
+
+def _print(summary: dict[str, Any]) -> None:
+    from batchline import validate
+
+    console = _output.console()
+    numbers = {"predicted": f"{summary['predicted']:,}", "rows": f"{summary['n']:,}"}
+    console.print(f"\n{say('validate.predicted', **numbers)}", style="bold")
+    console.print(say("validate.errors"))
+    console.print(f"{say('validate.of_published')}\n")
+    held = [(say("validate.bias"), "right"), (say("validate.held"), "right")]
+    columns = [("", "left"), (say("validate.rows"), "right"), ("TPOT", "right"), *held, ("TTFT", "right"), *held]
+    kept = range(8) if console.width >= _WIDE else (0, 1, 2, 4, 5)
+    lines = list(_lines(summary))
+    cells = [[_short(line[i], i) for i in kept] for _, line in lines]
+    console.print(_output.table([columns[i] for i in kept], cells, [style for style, _ in lines]))
     reasons = list(validate.kinds_of_reasons(summary["refused"]).items())
     if reasons:
         console.print(f"\n{say('validate.refused', count=f'{sum(count for _, count in reasons):,}')}")
