@@ -10,9 +10,9 @@ from __future__ import annotations
 
 import csv
 import functools
+import os
 import re
 from importlib import resources
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from batchline import accelerator, precision
@@ -293,16 +293,18 @@ def model_of(text: str, weights: str | None = None) -> tuple[Architecture, str |
 
 def _found(text: str) -> tuple[Architecture, str]:
     """A model by its name as it stands, else by its shape; and the number format that the name adds to it."""
-    path = Path(text.strip())
+    name = text.strip()
+    if name.startswith("/") and not os.path.exists(name):  # noqa: PTH110  (Path.exists raises for what can be no path)
+        name = name.rsplit("/", 1)[-1]
     try:
-        return _load(text.strip() if not path.is_absolute() or path.exists() else path.name), ""
+        return _load(name), ""
     except UnknownNameError as error:
         unknown = error
     for plain in (False, True):
         shape, weights = _shape(text, plain=plain)
         shapes = _shapes(plain=plain)
-        if name := shapes.get((shape, weights)):
-            return _load(name), ""
-        if name := shapes.get((shape, "")):
-            return _load(name), weights
+        if found := shapes.get((shape, weights)):
+            return _load(found), ""
+        if found := shapes.get((shape, "")):
+            return _load(found), weights
     raise unknown

@@ -105,7 +105,10 @@ def simulate(
     if not (transfer_s >= 0 and transfer_token_s >= 0):
         raise InputError("A transfer takes 0 s or longer.")
     if prefill is not None and any(isinstance(one.scheduler, Static) for one in (pool, prefill)):
-        raise InputError("Static batches compute a prompt and its answer on one engine.", hint="Leave prefill (--prefill-replicas) out.")
+        raise InputError(
+            "Static batches compute a prompt and its answer on one engine.",
+            hint="Leave prefill (--prefill-replicas) out.",
+        )
     most = {None: _KEPT, True: np.inf, False: 0}[keep_requests]
     kinds = [pool.kind("BOTH")] if prefill is None else [prefill.kind("PREFILL"), pool.kind("DECODE")]
     state = _state.make(
