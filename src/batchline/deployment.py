@@ -21,7 +21,7 @@ from batchline.accelerator import Accelerator
 from batchline.architecture import Architecture
 from batchline.errors import DoesNotFitError, InputError, MissingFactError, UnknownNameError
 from batchline.memory import kv_shards
-from batchline.strings import Sentence, text
+from batchline.strings import Sentence
 from batchline.units import format_bytes, parse_devices
 
 if TYPE_CHECKING:
@@ -147,9 +147,15 @@ class Deployment:
         return self.weights or self.architecture.weight_format
 
     @property
-    def title(self) -> str:
+    def title(self) -> Sentence:
         """Model, format and devices in a line."""
-        return self.titled()
+        return Sentence(
+            "deployment.title",
+            model=self.architecture.name,
+            weights=self.weights_name,
+            count=f"{self.count:,}",
+            device=self.accelerator.name,
+        )
 
     def titled(self, language: str = "en") -> str:
         """Name it in a line.
@@ -169,14 +175,7 @@ class Deployment:
         >>> Deployment.of("llama-3.1-8b", "h100").titled("ko")
         'llama-3.1-8b bf16, h100-sxm 1대'
         """
-        return text(
-            "deployment.title",
-            language,
-            model=self.architecture.name,
-            weights=self.weights_name,
-            count=f"{self.count:,}",
-            device=self.accelerator.name,
-        )
+        return self.title.told(language)
 
     # -- what the article's formulas take, for the whole deployment -------------------------------------------------
 

@@ -128,7 +128,7 @@ def _print(deployment: Deployment, sheet: PriceSheet, market: list[Comparison] |
     console.print()
     source = "" if deployment.price is None else f" ({deployment.price.describe(language=current())})"
     price = format_usd(deployment.usd_per_hour or 0.0)
-    console.print(say("price_sheet.hour", title=sheet.title, price=price, source=source), style="bold")
+    console.print(say("price_sheet.hour", title=told(sheet.title), price=price, source=source), style="bold")
     about = {"batch": f"{sheet.batch:,.0f}", "time": format_time(sheet.tpot_s)}
     line = say("price_sheet.about", **about, busy=f"{sheet.utilisation:.0%}", margin=f"{sheet.margin:.0%}")
     console.print(f"  {line}")

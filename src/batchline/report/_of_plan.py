@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from batchline.report._picture import svg
 from batchline.report.blocks import Block, Figure, Items, Section, Table, Text
-from batchline.strings import text
+from batchline.strings import text, told
 from batchline.units import format_time, format_usd
 
 if TYPE_CHECKING:
@@ -60,13 +60,17 @@ def sheet_blocks(sheet: PriceSheet, language: str) -> list[Block]:
     columns = tuple(text(f"page.ui_prices_{name}", language) for name in ("cost", "price", "times", "why"))
     rows = tuple(
         (
-            row.name,
+            told(row.name, language),
             format_usd(row.usd_per_mtok_cost),
             format_usd(row.usd_per_mtok_price),
             f"{row.times_base:.3g}",
-            row.why,
+            told(row.why, language),
         )
         for row in sheet.rows
     )
     table = Table(("", *columns), rows, left=frozenset({0, 4}))
-    return [Text(sheet.title, strong=True), table, *map(Text, sheet.notes)]
+    return [
+        Text(told(sheet.title, language), strong=True),
+        table,
+        *(Text(told(note, language)) for note in sheet.notes),
+    ]
