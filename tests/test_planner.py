@@ -342,6 +342,14 @@ def test_confidence_is_kept_and_paid_for():
     assert plain.best.p_slo < 0.9
 
 
+def test_pools_are_less_sure_of_the_first_token():
+    # No point of the fit has pools: their TTFT is as uncertain as that of an engine never seen.
+    widest = prior.load().intervals["ttft"]["engine"]
+    one = plan(Question(**SMALL)).best_of["prompts apart"]
+    limit = goodput.chance(1.0 / one.promised["ttft"], widest)  # 1 s was promised
+    assert one.p_slo <= float(limit) + 1e-9
+
+
 def test_users_become_requests_by_littles_law():
     answer = plan(Question(**{**SMALL, "rate": None}, users=300, think_s=30.0))
     best = answer.best

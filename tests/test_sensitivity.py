@@ -66,6 +66,10 @@ def test_bars_are_the_costs_of_planning_again(answer):
     rate = next(bar for bar in bars if bar.variable == "rate")
     assert rate.usd_low <= answer.best.usd_per_month <= rate.usd_high
     assert rate.usd_high == pytest.approx(cheapest(dataclasses.replace(ASKED, rate=18.0)).usd_per_month)
+    other = cheapest(dataclasses.replace(ASKED, rate=18.0))
+    best = answer.best
+    same = (other.accelerator, other.weights, other.kv) == (best.accelerator, best.weights, best.kv)
+    assert rate.same_high == same
     promise = next(bar for bar in bars if bar.variable == "tpot")
     assert promise.usd_low is None or promise.usd_low >= promise.usd_high
     with pytest.raises(InputError):

@@ -113,6 +113,8 @@ class Space:
         What the engines make of them.
     factors : mapping of str to array
         Of "tpot" and "ttft": the factors that hold 50, 80 and 90%, for each deployment.
+    widest : mapping of str to array
+        The factors of what is new in all: no point of the fit has prompts on replicas of their own.
     novelties : array of str
         What of each no measured point has: see `batchline.prior`.
     capacity_batch : array
@@ -140,6 +142,7 @@ class Space:
     ideal: step.Ideal
     coefficients: step.Coefficients
     factors: Mapping[str, NDArray[np.float64]]
+    widest: Mapping[str, NDArray[np.float64]]
     novelties: NDArray[np.str_]
     capacity_batch: NDArray[np.float64]
     usd_per_hour: NDArray[np.float64]
@@ -327,6 +330,7 @@ def enumerate_space(
         ideal=_ideal(architecture, devices, shapes, weights, kvs, context, isl, a, s, w, k),
         coefficients=_coefficients(architecture, devices, weights, kvs, engines, priors, a, w, k, e),
         factors={of: np.array([by[kind] for kind in kinds], dtype=float)[new] for of, by in priors.intervals.items()},
+        widest={of: np.max([by[kind] for kind in kinds], axis=0) for of, by in priors.intervals.items()},
         novelties=np.array(kinds)[new],
         capacity_batch=room[rows],
         usd_per_hour=np.array([price.median for price in quoted])[a] * np.array([one.count for one in shapes])[s],

@@ -60,7 +60,7 @@ class Pools:
         self.sure = load / (1.0 - search.question.headroom)
         self.capacity = space.capacity_batch[self.rows]
         self.usd, self.count = space.usd_per_hour[self.rows], space.count[self.rows]
-        prefill, one = search.server(self.rows), np.ones(len(self.rows))
+        prefill, one = search.server(self.rows, apart=True), np.ones(len(self.rows))
         self.prompt = one * prefill.load.prompt_s(0.0)
         self.budget = max(search.question.budgets)  # a prefill replica fills its steps with prompts
         self.ranks, self.busy = one * prefill.ideal.dp, one * prefill.load.busy_s(self.budget)
@@ -97,14 +97,14 @@ class Pools:
 
     def decoder(self, at: NDArray[np.intp], *, sure: bool = True) -> Server:
         """Replicas that only decode; prompts are there as soon as they arrive."""
-        server = self.search.server(self.rows[at], sure=sure)
+        server = self.search.server(self.rows[at], sure=sure, apart=True)
         return dataclasses.replace(server, capacity_batch=self.capacity[at], budget=None, elsewhere=_at_once)
 
     def whole(self, at: NDArray[np.intp], column: NDArray[np.intp], *, sure: bool = False) -> Server:
         """Decode replicas with the time of a prompt, its waits and its move on the prefill pool."""
         source, moved = self.prefill[at, column], self.transfer[at]
         share = self.copies[at, column] / self.prefill_copies[at, column]
-        server = self.search.server(self.rows[source], sure=sure)
+        server = self.search.server(self.rows[source], sure=sure, apart=True)
 
         def elsewhere(rate: Floats, percentile: float | None) -> Floats:
             return np.asarray(server.load.prompt_alone_s(rate * share, percentile, self.budget) + moved)

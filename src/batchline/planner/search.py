@@ -15,6 +15,8 @@ from batchline.planner import considered
 from batchline.planner.disaggregation import Pools
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from numpy.typing import NDArray
 
     from batchline.planner.question import Question
@@ -82,10 +84,10 @@ class Search:
 
     # -- the load that each deployment carries -------------------------------------------------------------------------
 
-    def server(self, index: NDArray[np.intp], *, sure: bool = True) -> Server:
+    def server(self, index: NDArray[np.intp], *, sure: bool = True, apart: bool = False) -> Server:
         """Replicas of some rows; `sure` slows them as far as the asked confidence wants."""
         q, rows = self.question, self.rows.take(index)
-        slower = self.slower[rows.accelerator] * (self._factor("tpot", rows) if sure else 1.0)
+        slower = self.slower[rows.accelerator] * (self._factor("tpot", rows.factors) if sure else 1.0)
         return Server(
             ideal=rows.ideal,
             coefficients=rows.coefficients,
@@ -98,10 +100,10 @@ class Search:
             arrival_scv=q.arrival_scv,
             length_scv=q.length_scv,
             slower=slower,
-            slower_ttft=self._factor("ttft", rows) if sure else 1.0,
+            slower_ttft=self._factor("ttft", rows.widest if apart else rows.factors) if sure else 1.0,
         )
 
-    def _factor(self, of: str, rows: Space) -> Floats:
+    def _factor(self, of: str, factors: Mapping[str, NDArray[np.float64]]) -> Floats:
         """Each promise is kept with the n-th root of the confidence, so that all n hold with it."""
         if self.question.confidence is None or not self.promises:
             return 1.0
@@ -109,7 +111,7 @@ class Search:
         if not any(name in self.promises for name in kinds):
             return 1.0
         both = sum(any(name in self.promises for name in group) for group in (("ttft", "e2e"), ("tpot", "itl", "e2e")))
-        return goodput.factor_at(self.question.confidence ** (1.0 / both), rows.factors[of])
+        return goodput.factor_at(self.question.confidence ** (1.0 / both), factors[of])
 
     def carry(self, index: NDArray[np.intp]) -> None:
         """Find for each row the most load of a replica, the load it is given at the most, and the fewest replicas."""

@@ -216,11 +216,12 @@ def _sure(
 
     batch = goodput.largest(holds, slots)
     times = goodput.point(server, batch, slots, {}).requests_per_s / rate
-    factors = search.rows.take(rows).factors
-    sure = np.asarray(goodput.chance(times, factors["tpot"]))
+    space = search.rows.take(rows)
+    ttft = space.factors["ttft"] if replicas.server.elsewhere is None else space.widest["ttft"]
+    sure = np.asarray(goodput.chance(times, space.factors["tpot"]))
     first = next((name for name in ("ttft", "e2e") if name in search.promises), None)
     if first is not None:
-        sure = sure * goodput.chance(search.promises[first].seconds / np.asarray(shown.kept[first]), factors["ttft"])
+        sure = sure * goodput.chance(search.promises[first].seconds / np.asarray(shown.kept[first]), ttft)
     return np.asarray(sure)
 
 
