@@ -120,10 +120,25 @@ def test_the_language_is_asked_for_anywhere_on_the_line_or_in_the_environment():
     assert "'en', 'ko'" in wrong.stderr
 
 
-def test_programs_read_the_same_in_every_language():
-    asked = ["curve", "llama-3.1-8b", "--on", "h100", "--json"]
-    spoken = [CliRunner().invoke(cli, [*asked, "--language", language]).stdout for language in strings.LANGUAGES]
-    assert spoken[0] == spoken[1]
+@pytest.mark.parametrize(
+    "asked",
+    [
+        "curve llama-3.1-8b --on h100 --isl 1k --osl 1k --json",
+        "curve llama-3.1-8b --on h100 --csv",
+        "memory qwen3-32b --on h200 --json",
+        "price llama-3.1-8b --on h100 --isl 1k --osl 256 --json",
+        "launch llama-3.1-8b --on h100 --isl 1k --osl 256 --rate 2 --json",
+        "simulate llama-3.1-8b --on h100 --isl 1k --osl 256 --rate 2 --requests 50 --json",
+        "list prices h100 --csv",
+        "show h100 --json",
+    ],
+)
+def test_programs_read_the_same_in_every_language(asked):
+    english, korean = (
+        CliRunner().invoke(cli, [*asked.split(), "--language", language]).stdout for language in strings.LANGUAGES
+    )
+    assert english == korean
+    assert english
 
 
 @pytest.mark.parametrize(
@@ -137,6 +152,8 @@ def test_programs_read_the_same_in_every_language():
         "memory llama-3.1-70b --on h100 --weights fp8",
         "list models llama",
         "list accelerators h100",
+        "list prices h100",
+        "simulate llama-3.1-8b --on h100 --isl 1k --osl 256 --rate 2 --requests 50",
         "show llama-3.1-8b",
         "show h100",
         "plan llama-3.1-8b --isl 1k --osl 256 --rate 5/s --tpot 40ms --on l40s --max-devices 1 --worth",
