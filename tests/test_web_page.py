@@ -490,6 +490,58 @@ def test_axe_finds_nothing(visit, theme, width):
 AXE = "axe.run({ runOnly: ['wcag2a', 'wcag2aa', 'wcag21a', 'wcag21aa', 'wcag22aa', 'best-practice'] })"
 
 
+PLAN = "#plan?model=llama-3.1-8b&on=1xh100-sxm&p.isl=1k&p.osl=256&p.rate=5&p.tpot=p95:40ms&p.accelerators=h100-sxm,l40s"
+
+
+def test_a_launch_command_is_copied(visit, tmp_path):
+    page = visit(PLAN, permissions=["clipboard-read", "clipboard-write"])
+    page.page.locator("#plan-chart svg").wait_for()
+    first = page.text("#launch-script")
+    page.page.get_by_role("button", name="Its command 2").click()
+    second = page.text("#launch-script")
+    assert second != first
+    page.page.locator("#launch-copy").click()
+    page.page.get_by_role("button", name="Copied").wait_for()
+    assert page.page.evaluate("navigator.clipboard.readText()").strip() == second.strip()
+    for kind, said in (("toml", 'model = "llama-3.1-8b"'), ("csv", "accelerator,")):
+        with page.page.expect_download() as waiting:
+            page.page.locator(f"#plan-{kind}").click()
+        waiting.value.save_as(tmp_path / kind)
+        assert said in (tmp_path / kind).read_text(encoding="utf-8")
+
+
+def test_a_plan_takes_prices_and_stocks_and_travels_in_the_link(visit):
+    page = visit(PLAN)
+    page.page.locator("#plan-chart svg").wait_for()
+    before = page.text("#plan-tiles")
+    page.page.locator("#plan .more summary").click()
+    page.page.locator("#plan-prices").fill("l40s=0.10, h100-sxm=99")
+    page.page.locator("#plan-disaggregation").select_option("false")
+    page.page.wait_for_timeout(500)
+    page.page.locator("#plan-answer[aria-busy=false]").wait_for()
+    assert "l40s" in page.text("#plan-headline")
+    assert page.text("#plan-tiles") != before
+    other = visit(page.hash())
+    other.page.locator("#plan-chart svg").wait_for()
+    assert other.text("#plan-tiles") == page.text("#plan-tiles")
+    page.page.locator("#plan-prices").fill("l40s=cheap")
+    page.page.locator("#plan-problem").wait_for()
+    assert page.page.locator("#plan-prices").get_attribute("aria-invalid") == "true"
+    page.trouble.clear()
+
+
+def test_the_other_views_speak_korean(visit):
+    page = visit(f"{PLAN}&lang=ko")
+    page.page.locator("#plan-chart svg").wait_for()
+    told = [*page.page.locator("#plan-candidates small").all_inner_texts(), page.text("#plan-why")]
+    page.page.get_by_role("link", name="시뮬레이션").click()
+    page.page.locator("#simulate-times svg").wait_for()
+    told += [page.text("#simulate-headline"), page.text("#simulate-title")]
+    told += page.page.locator("#simulate-over-time .role-axis-title text").all_text_contents()
+    assert len(told) > 6
+    assert not [one for one in told if not re.search("[가-힣]", one)]
+
+
 def test_a_simulation_of_the_curves_deployment(visit):
     page = visit("#simulate?model=llama-3.1-8b&on=1xh100-sxm&t.rate=4&t.isl=1k&t.osl=200&t.requests=500&t.ttft=p95:2s")
     page.page.locator("#simulate-times svg").wait_for()
