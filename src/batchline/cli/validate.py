@@ -86,10 +86,10 @@ def command(files: tuple[str, ...], profile: str | None, as_json: bool, as_csv: 
 def _tables(files: Iterable[str]) -> Iterable[Path]:
     for name in files:
         path = Path(name)
-        found = sorted(path.glob("*.csv")) if path.is_dir() else [path]
+        found = sorted(one for one in path.glob("*.csv") if one.name != _RIVAL) if path.is_dir() else [path]
         if not found:
             raise InputError(f"{path} holds no CSV file.", "", "Give a file, or a folder of tables.")
-        yield from (one for one in found if one.name != _RIVAL)
+        yield from found
 
 
 def _rivals(tables: Iterable[Path]) -> dict[str, dict[str, tuple[float, float]]]:
