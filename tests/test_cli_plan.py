@@ -93,7 +93,7 @@ def test_what_is_missing_is_asked_for():
 
 def test_launch_writes_both_kinds_of_replicas():
     got = json.loads(run(launch, *ASKED, "--json").stdout)
-    assert f"{got['candidate']['prefill']['replicas']} replicas: run it" in got["prefill"]["script"]
+    assert f"Replicas to start: {got['candidate']['prefill']['replicas']}." in got["prefill"]["script"]
     assert "--kv-transfer-config" in got["decode"]["argv"]
     both = run(launch, *ASKED).stdout
     assert both.count("exec vllm serve") == 2

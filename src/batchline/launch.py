@@ -599,7 +599,7 @@ def _notes(engine: str, entry: Mapping[str, Any], settings: Settings) -> list[st
         notes.append(f"{settings.weights} changes what the model says: check its quality on your own tasks.")
     if settings.role:
         notes.append(f"It {_ROLES[settings.role]}; before both stands {entry['router']}.")
-        notes.append(f"{settings.replicas} replicas: run it {settings.replicas} times.")
+        notes.append(f"Replicas to start: {settings.replicas}.")
         if engine == "vllm":
             notes.append("Needs NIXL (pip install nixl); set VLLM_NIXL_SIDE_CHANNEL_HOST to this machine's address.")
     elif settings.replicas > 1:
