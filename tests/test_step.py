@@ -1,5 +1,6 @@
 """The predictive step: published arithmetic, and laws that hold for every model, device, layout and coefficient."""
 
+import csv
 import dataclasses
 
 import numpy as np
@@ -7,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from batchline import roofline, step
+from batchline import prior, roofline, step
 
 POSITIVE = st.floats(1e-3, 1e3)
 DEGREE = st.sampled_from([1, 2, 4, 8, 16])
@@ -127,9 +128,30 @@ def test_tokens_travel_to_experts_only_between_data_parallel_ranks():
 
 def test_pipeline_runs_microbatches_through_all_stages():
     one, staged = _dense(tp=4), _dense(tp=4, pp=2)
-    assert step.decode_step(staged, step.Coefficients(), 32).total == pytest.approx(
-        step.decode_step(one, step.Coefficients(), 16).total
-    )
+    found = step.decode_step(staged, step.Coefficients(pipeline_hop=1e-3), 32)
+    assert found.total - found.pp_hops == pytest.approx(step.decode_step(one, step.Coefficients(), 16).total)
+    assert found.pp_hops == pytest.approx(1e-3 + 2 * 8192 * 16 / 450e9)  # 16-bit activations of 16 tokens, one way
+
+
+def test_a_sequence_does_not_divide_among_stages_and_ranks():
+    engine = step.Coefficients()
+    alone, piped, ranked = (step.decode_step(_moe(**layout), engine, 1) for layout in ({}, {"pp": 4}, {"dp": 4}))
+    assert float(piped.kv) == float(alone.kv) == float(ranked.kv)
+    assert float(piped.experts) == float(alone.experts)
+
+
+def test_a_hop_is_what_three_stages_took(shared):
+    """FasterTransformer's 530B on A100, batch 1: over the line through tp 32 and tp 16 in 1/tp, two hops."""
+    with (shared / "measured" / "static_fastertransformer.csv").open(encoding="utf-8") as file:
+        rows = [row for row in csv.DictReader(file) if "530B" in row["model"] and row["batch_or_concurrency"] == "1"]
+    took = {(r["isl"], r["osl"], int(r["tp"]), int(r["pp"])): float(r["decode_step_ms"]) for r in rows}
+    hops = []
+    for isl, osl in {key[:2] for key in took}:
+        narrow, wide = took[isl, osl, 16, 1], took[isl, osl, 32, 1]
+        hops.append((took[isl, osl, 8, 3] - (narrow + 2 * (narrow - wide))) / 2)
+    centre = prior.load().centres["pipeline_hop"]
+    assert min(hops) - 0.01 <= centre["centre"] <= max(hops)  # ms
+    assert centre["unit"] == 1e-3
 
 
 def test_tile_rounding_raises_the_step_beyond_an_edge():

@@ -1,6 +1,6 @@
 """Fit the priors that the package ships to the public measurements, and measure how far they miss.
 
-    python -m validation.fit                 levels and clusters (seconds); intervals stay as they are
+    python -m validation.fit                 levels, and what is nested in them (seconds); intervals stay as they are
     python -m validation.fit --held-out      also every split, the intervals from it, and docs/validation.md (minutes)
 
 Deterministic: the same measurements give the same files.
@@ -9,6 +9,8 @@ Deterministic: the same measurements give the same files.
 from __future__ import annotations
 
 import argparse
+import csv
+import io
 import tomllib
 from collections import Counter
 from pathlib import Path
@@ -23,46 +25,59 @@ from validation import rows as measured
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from validation.hierarchy import Fitted, Hierarchy
+    from validation.hierarchy import Hierarchy
     from validation.rows import Rows
 
-PRIORS = Path(__file__).resolve().parents[1] / "src" / "batchline" / "data" / "priors.toml"
+DATA = Path(__file__).resolve().parents[1] / "src" / "batchline" / "data"
+PRIORS, LEVELS = DATA / "priors.toml", DATA / "prior_levels.csv"
 CONFIDENCES = (0.5, 0.8, 0.9)
-_LEAST = 0.02  # a level that moves a coefficient by less than this (in its log) is not written
+_LEAST = 0.01  # a nested level that moves a coefficient by less than this (in its log) is not written
 DATE = "2026-11-30"
 
 HEAD = """\
 # What engines make of the ideal times: coefficients, their levels, and how far predictions miss.
 # Written by validation/fit.py; do not edit by hand.
 #
-# coefficient = unit * (offset + centre x product of the multipliers of its levels)
+# coefficient = unit * (offset + centre x product of the multipliers of its levels, in prior_levels.csv)
 # centre: free part above the offset; spread: standard deviation of its log between clusters of the same levels.
 """
 
 
-def _levels(fitted: Fitted, given: list[dict[str, str]]) -> list[str]:
-    sd = np.sqrt(np.diag(linalg.inv(fitted.precision)))
+def _table(fitted: Hierarchy, given: list[dict[str, str]]) -> str:
+    """A line for each level: kind, name, points, and for each coefficient "multiplier~spread of its log"."""
     points = Counter((kind, level) for row in given for kind, level in row.items())
-    lines = []
-    for (name, kind, level), column in fitted.design.columns.items():
-        b = float(fitted.b[column])
-        if kind == "all" or abs(b) < _LEAST:
-            continue
-        lines.append(
-            f'    {{ coefficient = "{name}", kind = "{kind}", name = "{level}", multiplier = {np.exp(b):.4g}, '
-            f"spread = {sd[column]:.2g}, points = {points[kind, level]} }},"
-        )
-    return lines
+    cells: dict[tuple[str, str], dict[str, str]] = {}
+    sd = np.sqrt(np.diag(linalg.inv(fitted.levels.precision)))
+    for (name, kind, level), column in fitted.levels.design.columns.items():
+        if kind != "all":
+            b = float(fitted.levels.b[column])
+            cells.setdefault((kind, level), {})[name] = f"{np.exp(b):.4g}~{sd[column]:.2g}"
+    for kind, nested in fitted.nested.items():
+        for level, b_of, sd_of in zip(nested.names, nested.b, nested.sd, strict=True):
+            kept = {
+                name: f"{np.exp(b):.3g}~{one:.2g}"
+                for name, b, one in zip(hierarchy.NAMES, b_of, sd_of, strict=True)
+                if abs(b) >= _LEAST
+            }
+            if level and kept:
+                cells[kind, level] = kept
+    out = io.StringIO()
+    table = csv.writer(out, lineterminator="\n")
+    table.writerow(["kind", "name", "points", *hierarchy.NAMES])
+    for (kind, level), by in cells.items():
+        table.writerow([kind, level, points[kind, level], *(by.get(name, "") for name in hierarchy.NAMES)])
+    return out.getvalue()
 
 
 def write(fitted: Hierarchy, rows: Rows, intervals: dict[str, dict[str, list[float]]]) -> None:
-    """Write data/priors.toml."""
+    """Write data/priors.toml and data/prior_levels.csv."""
     given = hierarchy.row_levels(rows)
     first = fitted.levels
     engines = Counter(row["engine"] for row in given)
     lines = [
         HEAD,
         "[fit]",
+        f'recipe = "{fitted.recipe}"',
         f'provenance = "fitted on {len(rows):,} public served points (docs/validation.md)"',
         f"points = {len(rows)}",
         f"clusters = {len({row['cluster'] for row in given})}",
@@ -95,9 +110,8 @@ def write(fitted: Hierarchy, rows: Rows, intervals: dict[str, dict[str, list[flo
             *(f"{kind} = {[round(f, 3) for f in factors]}" for kind, factors in by.items()),
             "",
         ]
-    body = ["levels = [", *_levels(first, given), *_levels(fitted.clusters, given), "]", ""]
-    # A bare key must stand before the first table.
-    PRIORS.write_text("\n".join([lines[0], *body, *lines[1:]]), encoding="utf-8")
+    PRIORS.write_text("\n".join(lines), encoding="utf-8")
+    LEVELS.write_text(_table(fitted, given), encoding="utf-8")
 
 
 def factors(miss: NDArray[np.float64]) -> list[float]:
@@ -133,7 +147,7 @@ def main() -> None:
     else:
         intervals = tomllib.loads(PRIORS.read_text(encoding="utf-8"))["intervals"]
     write(fitted, kept, intervals)
-    print(f"{PRIORS.name}: {len(kept):,} points of {len(rows):,}")
+    print(f"{PRIORS.name}: {len(kept):,} points of {len(rows):,}, recipe {fitted.recipe}")
     if held_out:
         report.write(rows, usable, refused, fitted, held, DATE)
 

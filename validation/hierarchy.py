@@ -4,7 +4,9 @@
 
 Every b has a Gaussian prior of mean 0 whose spread depends on the kind of level; residuals of log TPOT and log TTFT
 count by Huber's function, rows of a cluster of n count n^-0.7, so that a cluster that was measured a thousand times
-does not drown the others. A second pass fits one more level, the cluster itself, on what the first leaves.
+does not drown the others. Then three kinds of level, each inside the one before, are fitted on what is left: the
+cluster, a version of its engine, a layout of it. Which levels there are and how much TTFT counts is chosen among four
+recipes by leaving clusters out of the rows that the fit is given, and of no others.
 """
 
 from __future__ import annotations
@@ -47,11 +49,14 @@ CENTRES: dict[str, tuple[float, float, float, float]] = {
     "ttft_constant": (0, 26, 1e-3, 0.7),
     "ttft_steps": (0, 2.9, 1, 0.5),
     "arrival_clumping": (0, 0.1, 1, 1.0),
+    # No current engine was measured with stages. FasterTransformer's 530B on A100 (static_fastertransformer.csv, batch
+    # 1): what tp 8 pp 3 takes over the line through tp 32 and tp 16 in 1/tp is 1.1 ms for two hops.
+    "pipeline_hop": (0, 0.56, 1e-3, 0.7),
 }
 NAMES = tuple(CENTRES)
 
-# Which levels a coefficient varies with, and how far (sd of the log): physics.md; "attention" parts MLA by its index.
-LEVELS: dict[str, tuple[str, ...]] = {
+# Which levels a coefficient varies with: physics.md; "attention" parts MLA by its index.
+ENGINES: dict[str, tuple[str, ...]] = {
     "weight_read": ("engine", "generation", "weights"),
     "expert_read": ("engine", "weights"),
     "kv_read": ("engine_kv", "attention"),
@@ -69,7 +74,31 @@ LEVELS: dict[str, tuple[str, ...]] = {
     "ttft_constant": ("engine", "client", "engine_client"),
     "ttft_steps": ("engine", "engine_client"),
     "arrival_clumping": ("client", "engine", "engine_client"),
+    "pipeline_hop": (),
 }
+# What kernels make of a model in a format: the kernels chosen for the format on a generation, their tuning for the
+# model's shapes, the device.
+_KERNELS = ("accelerator", "path", "model_weights")
+_OF_KERNELS = ("weight_read", "expert_read", "kv_read", "compute", "layer_overhead", "moe_layer_overhead")
+_OF_KERNELS += ("prefill_linear", "prefill_attention")
+KERNELS = ENGINES | {name: (*ENGINES[name], *_KERNELS) for name in _OF_KERNELS}
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """Levels of the first pass, and how much a TTFT counts beside a TPOT."""
+
+    levels: dict[str, tuple[str, ...]]
+    ttft_weight: float
+
+
+RECIPES = {
+    "engines": Recipe(ENGINES, 1.0),
+    "engines, TTFT threefold": Recipe(ENGINES, 3.0),
+    "kernels": Recipe(KERNELS, 1.0),
+    "kernels, TTFT threefold": Recipe(KERNELS, 3.0),
+}
+# How far a level moves a coefficient (sd of the log): physics.md; kernels as engines and generations do.
 SPREADS = {
     "engine": 0.26,
     "generation": 0.22,
@@ -78,6 +107,9 @@ SPREADS = {
     "attention": 0.5,
     "client": 0.5,
     "engine_client": 0.5,
+    "accelerator": 0.22,
+    "path": 0.22,
+    "model_weights": 0.3,
 }
 # Between clusters of the same levels (physics.md, update: tau).
 CLUSTER_SPREADS = dict.fromkeys(NAMES, 0.5) | {
@@ -87,16 +119,19 @@ CLUSTER_SPREADS = dict.fromkeys(NAMES, 0.5) | {
     "ttft_steps": 0.4,
     "prefill_share": 0.3,
 }
+# Inside a cluster, as parts of the spread between clusters: versions of the engine, layouts.
+NESTED = {"cluster": 1.0, "version": 0.3, "deployment": 0.5}
 SIGMA = (0.12, 0.30)
 CLUSTER_SIGMA = (0.05, 0.25)
 HUBER = 2.0
-TTFT_WEIGHT = 3.0
+_NESTED_TTFT_WEIGHT = 3.0
+_FOLDS = 4
 _ROW_POWER, _ROW_SCALE = 0.7, 0.1
 _HALVINGS = 24
 
 
 def coefficients(z: Floats) -> Coefficients:
-    """Coefficients of rows from the logs of their free parts, an array of (17, rows)."""
+    """Coefficients of rows from the logs of their free parts, an array of (coefficients, rows)."""
     values = {}
     for i, (name, (offset, centre, unit, _)) in enumerate(CENTRES.items()):
         values[name] = unit * (offset + centre * np.exp(np.clip(z[i], -8, 4)))
@@ -203,7 +238,7 @@ class Design:
 
 
 def spread_out(groups: list[Any], b: Floats, n: int) -> Floats:
-    """Logs of the free parts of n rows, (17, n)."""
+    """Logs of the free parts of n rows, (coefficients, n)."""
     z = np.zeros((len(NAMES), n))
     for members, columns, which in groups:
         one = np.zeros(len(NAMES))
@@ -225,45 +260,44 @@ def _huber(r: Floats) -> Floats:
     return np.where(np.abs(r) < HUBER, r * r / 2, HUBER * np.abs(r) - HUBER**2 / 2)
 
 
-def solve(
-    rows: Rows,
-    design: Design,
-    levels: list[dict[str, str]],
-    weight: Floats,
-    sigma: tuple[float, float],
-    base: Floats | float,
-) -> Fitted:
+def _robust(r: Floats) -> Floats:
+    """Weight of a residual in a step of Gauss-Newton."""
+    return np.minimum(1, HUBER / np.maximum(np.abs(r), 1e-9))
+
+
+def solve(rows: Rows, design: Design, levels: list[dict[str, str]], weight: Floats, ttft_weight: float) -> Fitted:
     """Minimise the robust log residuals and the penalty of the levels."""
     served, groups, n = Served(rows), design.groups(levels), len(rows)
     y = np.log(rows.tpot), np.log(rows.ttft)
-    weights = weight, weight * TTFT_WEIGHT
+    weights = weight, weight * ttft_weight
+    penalty = 1 / design.sd**2
     b, damping = np.zeros(len(design.sd)), 1e-3
 
     def cost(residuals: tuple[Floats, Floats], at: Floats) -> float:
         data = sum(float((w * _huber(r)).sum()) for w, r in zip(weights, residuals, strict=True))
-        return data + 0.5 * float(((at / design.sd) ** 2).sum())
+        return data + 0.5 * float((at**2 * penalty).sum())
 
     def residuals(found: tuple[Floats, ...]) -> tuple[Floats, Floats]:
-        return (y[0] - found[0]) / sigma[0], (y[1] - found[1]) / sigma[1]
+        return (y[0] - found[0]) / SIGMA[0], (y[1] - found[1]) / SIGMA[1]
 
-    normal = np.diag(1 / design.sd**2)
+    normal = np.diag(penalty)
     for _ in range(12):
-        found = served.with_derivatives(base + spread_out(groups, b, n))
+        found = served.with_derivatives(spread_out(groups, b, n))
         r = residuals(found)
         now = cost(r, b)
-        normal, gradient = np.diag(1 / design.sd**2), -b / design.sd**2
+        normal, gradient = np.diag(penalty), -b * penalty
         for i in range(2):
-            w = weights[i] * np.minimum(1, HUBER / np.maximum(np.abs(r[i]), 1e-9))
-            slopes = found[2 + i] / sigma[i]
+            w = weights[i] * _robust(r[i])
+            slopes = found[2 + i] / SIGMA[i]
             for members, columns, which in groups:
                 part = slopes[:, members]
                 square = (part * w[members]) @ part.T
                 np.add.at(normal, np.ix_(columns, columns), square[np.ix_(which, which)])
                 np.add.at(gradient, columns, (part @ (w[members] * r[i][members]))[which])
         while damping < 1e6:
-            factor = linalg.cho_factor(normal + damping * np.diag(1 / design.sd**2), check_finite=False)
+            factor = linalg.cho_factor(normal + damping * np.diag(penalty), check_finite=False)
             step_b = np.clip(linalg.cho_solve(factor, gradient), -1, 1)
-            new = cost(residuals(served.predict(base + spread_out(groups, b + step_b, n))), b + step_b)
+            new = cost(residuals(served.predict(spread_out(groups, b + step_b, n))), b + step_b)
             if new < now:
                 break
             damping = max(damping * 10, 1e-2)
@@ -273,6 +307,55 @@ def solve(
         if now - new < 3e-4 * now:
             break
     return Fitted(design, b, normal)
+
+
+@dataclass
+class Nested:
+    """One kind of level inside another: a move of every coefficient for each name, (names, coefficients)."""
+
+    names: list[str]
+    b: Floats
+    sd: Floats
+
+    def moves(self, levels: list[dict[str, str]], kind: str) -> Floats:
+        """Of rows, (coefficients, rows); 0 for a name that the fit has not seen."""
+        number = {name: i for i, name in enumerate(self.names)}
+        padded = np.vstack([self.b, np.zeros(self.b.shape[1])])
+        return padded[[number.get(row.get(kind, ""), -1) for row in levels]].T
+
+
+def solve_nested(rows: Rows, names: list[str], sd: Floats, base: Floats) -> Nested:
+    """Fit each name on what `base` leaves of its own rows: many small problems side by side, each damped by itself."""
+    served, y = Served(rows), (np.log(rows.tpot), np.log(rows.ttft))
+    known = sorted(set(names))
+    number = {name: i for i, name in enumerate(known)}
+    at = np.array([number[name] for name in names])
+    weights, penalty = (_ROW_SCALE, _ROW_SCALE * _NESTED_TTFT_WEIGHT), np.diag(1 / sd**2)
+    b, damping = np.zeros((len(known), len(sd))), np.full(len(known), 1e-3)
+
+    def cost(found: tuple[Floats, ...], at_b: Floats) -> Floats:
+        data = sum(weights[i] * _huber((y[i] - found[i]) / CLUSTER_SIGMA[i]) for i in range(2))
+        return np.bincount(at, data, len(known)) + 0.5 * (at_b**2 / sd**2).sum(axis=1)
+
+    normal = np.tile(penalty, (len(known), 1, 1))
+    for _ in range(15):
+        found = served.with_derivatives(base + b[at].T)
+        now = cost(found, b)
+        normal, gradient = np.tile(penalty, (len(known), 1, 1)), -b / sd**2
+        for i in range(2):
+            r = (y[i] - found[i]) / CLUSTER_SIGMA[i]
+            w, slopes = weights[i] * _robust(r), found[2 + i].T / CLUSTER_SIGMA[i]
+            np.add.at(normal, at, (slopes * w[:, None])[:, :, None] * slopes[:, None, :])
+            np.add.at(gradient, at, slopes * (w * r)[:, None])
+        moved = np.linalg.solve(normal + damping[:, None, None] * penalty, gradient[..., None])[..., 0]
+        moved = b + np.clip(moved, -1, 1)
+        new = cost(served.predict(base + moved[at].T), moved)
+        better = new < now
+        b = np.where(better[:, None], moved, b)
+        damping = np.where(better, damping / 10, np.maximum(damping * 10, 1e-2))
+        if np.all(now - np.minimum(new, now) < 3e-4 * now):
+            break
+    return Nested(known, b, np.sqrt(np.diagonal(np.linalg.inv(normal), axis1=1, axis2=2)))
 
 
 def _spread(name: str, kind: str) -> float:
@@ -286,16 +369,17 @@ def row_levels(rows: Rows) -> list[dict[str, str]]:
 
 @dataclass
 class Hierarchy:
-    """Both passes: levels, then clusters on top."""
+    """Levels, and what is nested in them."""
 
+    recipe: str
     levels: Fitted
-    clusters: Fitted
+    nested: dict[str, Nested]
 
     def logs(self, rows: Rows) -> Floats:
-        """Logs of the free parts of rows; a level or cluster that the fit has not seen adds nothing."""
+        """Logs of the free parts of rows; a level that the fit has not seen adds nothing."""
         given = row_levels(rows)
         found = spread_out(self.levels.design.groups(given), self.levels.b, len(rows))
-        return found + spread_out(self.clusters.design.groups(given), self.clusters.b, len(rows))
+        return found + sum(one.moves(given, kind) for kind, one in self.nested.items())
 
     def predict(self, rows: Rows) -> tuple[Floats, Floats]:
         """Predicted TPOT and TTFT [s]."""
@@ -303,14 +387,40 @@ class Hierarchy:
         return np.exp(log_tpot), np.exp(log_ttft)
 
 
-def fit(rows: Rows) -> Hierarchy:
-    """Fit both passes to rows."""
+def _first(rows: Rows, recipe: str) -> Fitted:
     given = row_levels(rows)
     sizes = Counter(row["cluster"] for row in given)
     weight = np.array([_ROW_SCALE * sizes[row["cluster"]] ** -_ROW_POWER for row in given])
-    design = Design(given, {name: ("all", *LEVELS[name]) for name in NAMES}, _spread)
-    first = solve(rows, design, given, weight, SIGMA, 0.0)
+    chosen = RECIPES[recipe]
+    design = Design(given, {name: ("all", *chosen.levels[name]) for name in NAMES}, _spread)
+    return solve(rows, design, given, weight, chosen.ttft_weight)
+
+
+def choose(rows: Rows) -> str:
+    """Choose the recipe that misses least on clusters left out of these rows, in four folds."""
+    clusters = rows.group("cluster")
+    known = sorted(set(clusters))
+    deal = np.random.default_rng(1).permutation(len(known)) % _FOLDS
+    fold = deal[[known.index(name) for name in clusters]]
+    miss = dict.fromkeys(RECIPES, 0.0)
+    for recipe in RECIPES:
+        for one in range(_FOLDS):
+            inside = rows.take(np.flatnonzero(fold == one))
+            found = Hierarchy(recipe, _first(rows.take(np.flatnonzero(fold != one)), recipe), {}).predict(inside)
+            for sigma, predicted, seen in zip(SIGMA, found, (inside.tpot, inside.ttft), strict=True):
+                miss[recipe] += float(np.abs(np.log(predicted / seen)).sum()) / sigma
+    return min(miss, key=miss.__getitem__)
+
+
+def fit(rows: Rows, recipe: str | None = None) -> Hierarchy:
+    """Fit rows: the recipe that they choose themselves unless one is given, then what is nested."""
+    recipe = recipe or choose(rows)
+    given = row_levels(rows)
+    first = _first(rows, recipe)
     base = spread_out(first.design.groups(given), first.b, len(rows))
-    inside = Design(given, dict.fromkeys(NAMES, ("cluster",)), lambda name, _: CLUSTER_SPREADS[name])
-    second = solve(rows, inside, given, np.full(len(rows), _ROW_SCALE), CLUSTER_SIGMA, base)
-    return Hierarchy(first, second)
+    between = np.array([CLUSTER_SPREADS[name] for name in NAMES])
+    nested = {}
+    for kind, part in NESTED.items():
+        nested[kind] = solve_nested(rows, [row.get(kind, "") for row in given], between * part, base)
+        base = base + nested[kind].moves(given, kind)
+    return Hierarchy(recipe, first, nested)

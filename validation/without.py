@@ -31,7 +31,7 @@ def prior_of(fitted: Hierarchy, rows: Rows, intervals: prior.Prior) -> prior.Pri
     Parameters
     ----------
     fitted : Hierarchy
-        Levels and clusters.
+        Levels, and what is nested in them.
     rows : Rows
         What it was fitted on.
     intervals : Prior
@@ -44,19 +44,21 @@ def prior_of(fitted: Hierarchy, rows: Rows, intervals: prior.Prior) -> prior.Pri
     """
     given = hierarchy.row_levels(rows)
     points = Counter((kind, level) for row in given for kind, level in row.items())
-    levels = {}
-    centres = {}
-    for one in (fitted.levels, fitted.clusters):
-        sd = np.sqrt(np.diag(linalg.inv(one.precision)))
-        for (name, kind, level), column in one.design.columns.items():
-            multiplier = float(np.exp(one.b[column]))
-            if kind == "all":
-                offset, centre, unit, _ = hierarchy.CENTRES[name]
-                spread = hierarchy.CLUSTER_SPREADS[name]
-                centres[name] = {"offset": offset, "centre": centre * multiplier, "unit": unit, "spread": spread}
-            else:
-                row = {"multiplier": multiplier, "spread": float(sd[column]), "points": points[kind, level]}
-                levels[name, kind, level] = row
+    centres, levels = {}, {}
+    sd = np.sqrt(np.diag(linalg.inv(fitted.levels.precision)))
+    for (name, kind, level), column in fitted.levels.design.columns.items():
+        multiplier = float(np.exp(fitted.levels.b[column]))
+        if kind == "all":
+            offset, centre, unit, _ = hierarchy.CENTRES[name]
+            spread = hierarchy.CLUSTER_SPREADS[name]
+            centres[name] = {"offset": offset, "centre": centre * multiplier, "unit": unit, "spread": spread}
+        else:
+            row = {"multiplier": multiplier, "spread": float(sd[column]), "points": points[kind, level]}
+            levels[name, kind, level] = row
+    for kind, nested in fitted.nested.items():
+        for level, moves, sd_of in zip(nested.names, np.exp(nested.b), nested.sd, strict=True):
+            for name, multiplier, one in zip(hierarchy.NAMES, moves.tolist(), sd_of.tolist(), strict=True):
+                levels[name, kind, level] = {"multiplier": multiplier, "spread": one, "points": points[kind, level]}
     kinds = ("model", "accelerator", "engine", "cluster", "deployment")
     return prior.Prior(
         centres=MappingProxyType(centres),

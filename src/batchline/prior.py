@@ -2,15 +2,16 @@
 
     coefficient = unit (offset + centre x product of the multipliers of its levels)
 
-A level is an engine, an accelerator generation, a number format, an attention kind; each multiplier was fitted to
-public measurements by `validation/fit.py` and lies in data/priors.toml with its spread and the points behind it. A
-level that the fit has not seen has multiplier 1 and a wide spread, and `Provenance` says so. The interval of a
-prediction depends on what of it is new: lengths, layout, cluster (model x accelerator x engine x format), model,
-accelerator or engine.
+A level is an engine, an accelerator, a number format, a kernel path, an attention kind, then a cluster (model x
+accelerator x engine x format), a version of the engine in it, a layout of it; each multiplier was fitted to public
+measurements by `validation/fit.py` and lies in data/prior_levels.csv with its spread and the points behind it. A level
+that the fit has not seen has multiplier 1 and a wide spread, and `Provenance` says so. The interval of a
+prediction depends on what of it is new: lengths, layout, cluster, model, accelerator or engine.
 """
 
 from __future__ import annotations
 
+import csv
 import functools
 import re
 import tomllib
@@ -24,14 +25,17 @@ from batchline.step import Coefficients
 from batchline.strings import text
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
-__all__ = ["NOVELTIES", "Case", "Prior", "Provenance", "load"]
+__all__ = ["GENERAL", "NOVELTIES", "Case", "Prior", "Provenance", "load"]
 
 NOVELTIES = ("lengths", "deployment", "cluster", "model", "accelerator", "engine")
 """What of a prediction can be new, from little to much."""
 
 _CONFIDENCES = (0.5, 0.8, 0.9)
+
+GENERAL = frozenset({"engine", "generation", "accelerator", "weights", "engine_kv", "attention"})
+"""Kinds of level that stand for themselves; the others name something inside of these."""
 
 _QUANTISED = re.compile(r"-(fp8|nvfp4|mxfp4|int4|awq|gptq|fp8-static)$")
 _WIDTH = re.compile(r"fp8|fp4|int8|int4")
@@ -97,16 +101,22 @@ class Case:
         return f"{self.cluster} | {self.layout}"
 
     def levels(self) -> dict[str, str]:
-        """Levels that multipliers are kept for, by kind."""
+        """Levels that multipliers are kept for, by kind; what is not known has none."""
         generation = next((name for name in ("blackwell", "cdna") if self.generation.startswith(name)), self.generation)
         found = {
             "engine": self.engine,
             "generation": generation,
+            "accelerator": self.accelerator,
             "weights": self.width,
+            "path": f"{generation} {'mxfp4' if self.weights == 'mxfp4' else self.width}",
+            "model_weights": f"{self.base_model} {self.width}",
             "engine_kv": f"{self.engine} {self.kv}",
             "attention": self.attention or ("mla" if self.is_mla else "gqa"),
             "cluster": self.cluster,
+            "deployment": self.deployment,
         }
+        if self.engine_version:
+            found["version"] = f"{self.cluster} | {self.engine_version}"
         if self.client:  # how an unknown client sends is not a way of sending: the centre stands for it
             found |= {"client": self.client, "engine_client": f"{self.engine} {self.client}"}
         return found
@@ -245,9 +255,7 @@ class Prior:
         >>> load().provenance(Case(engine="an engine of tomorrow")).novelty
         'engine'
         """
-        levels = {
-            kind: name for kind, name in case.levels().items() if kind not in {"client", "engine_client", "cluster"}
-        }
+        levels = {kind: name for kind, name in case.levels().items() if kind in GENERAL}
         found = {f"{kind} {name}": self._points_of(kind, name) for kind, name in levels.items()}
         return Provenance(
             ("fitted", {"points": f"{self.points:,}"}),
@@ -329,12 +337,25 @@ def load() -> Prior:
     >>> "weight_read" in load().centres
     True
     """
-    text = resources.files("batchline").joinpath("data/priors.toml").read_text(encoding="utf-8")
-    return _from_dict(tomllib.loads(text))
+    data = resources.files("batchline").joinpath("data")
+    return _from_data(
+        tomllib.loads(data.joinpath("priors.toml").read_text(encoding="utf-8")),
+        csv.reader(data.joinpath("prior_levels.csv").read_text(encoding="utf-8").splitlines()),
+    )
 
 
-def _from_dict(data: dict[str, Any]) -> Prior:
-    levels = {(row["coefficient"], row["kind"], row["name"]): row for row in data.get("levels", [])}
+def _from_data(data: dict[str, Any], table: Iterator[list[str]]) -> Prior:
+    _, _, _, *names = next(table)
+    levels = {}
+    for kind, level, points, *cells in table:
+        for name, cell in zip(names, cells, strict=True):
+            if cell:
+                multiplier, spread = cell.split("~")
+                levels[name, kind, level] = {
+                    "multiplier": float(multiplier),
+                    "spread": float(spread),
+                    "points": float(points),
+                }
     return Prior(
         centres=MappingProxyType(data["coefficients"]),
         levels=MappingProxyType(levels),

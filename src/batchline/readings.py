@@ -38,7 +38,7 @@ _GROUPS = {
     "weights": ("weights", "experts"),
     "kv": ("kv",),
     "compute": ("compute",),
-    "communication": ("tp_latency", "tp_volume", "ep_alltoall"),
+    "communication": ("tp_latency", "tp_volume", "ep_alltoall", "pp_hops"),
     "overhead": ("per_step", "per_sequence", "per_layer"),
 }
 

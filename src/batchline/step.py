@@ -4,7 +4,7 @@ Three readings share one set of ideal times (`Ideal`): `bound` and `serial` are 
 `decode_step` is what a real engine shows:
 
     step(B) = a_w w + a_x w_x cov(n) + a_kv B_r max(kv, ca) + a_c B_r c          bytes and FLOPs, never below ideal
-            + l_tp L log2(TP) + a_tp B_r com + a_tp B_r a2a                      links
+            + l_tp L log2(TP) + a_tp B_r com + a_tp B_r a2a + (PP - 1) h + B_r hop  links
             + c_0 + c_1 B_r + d L + d_m L_m                                      host and kernel launches
 
     prefill(s) = p_0 + a_pl pl(s) + a_pa pa(s) + a_tp s (com + a2a) + a_x w_x [cov(s) - cov(n)]+   added to its step
@@ -13,7 +13,7 @@ B_r sequences run on one attention-data-parallel rank and pipeline stage, n toke
 the share of experts that they touch, and L, L_m count layers and mixture-of-experts layers. The coefficients a are at
 least 1, so no prediction is below the bound; every term is non-negative and grows with the batch, so no step is
 shorter for a larger batch. Under pipeline parallelism a batch runs as microbatches of B / PP, and a step passes through
-all stages.
+all stages, with a hop of h between two of them.
 
 Every argument is one number or an array; arrays broadcast. Nothing here checks its input: callers at the edge do.
 
@@ -61,6 +61,8 @@ class Ideal:
         Weight FLOPs of one token at the rate of the number format [s].
     tp_volume_s : float or array
         Move the all-reduced activations of one token over the link [s].
+    hop_s : float or array
+        Move the activations of one token over the link between all stages of the pipeline [s].
     alltoall_s : float or array
         Move one token to its experts and back over the link [s].
     prompt_token_s : float or array
@@ -91,6 +93,7 @@ class Ideal:
     tp: Floats = 1
     pp: Floats = 1
     dp: Floats = 1
+    hop_s: Floats = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,6 +126,8 @@ class Coefficients:
         Decode steps that a new request waits [step].
     arrival_clumping : float or array
         How far requests arrive together: 0 one by one, 1 all at once [-].
+    pipeline_hop : float or array
+        From one stage of a pipeline to the next, beside the traffic [s].
     """
 
     weight_read: Floats = 1.0
@@ -142,6 +147,7 @@ class Coefficients:
     ttft_constant: Floats = 0.0
     ttft_steps: Floats = 0.0
     arrival_clumping: Floats = 0.0
+    pipeline_hop: Floats = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,8 +158,8 @@ class Terms:
     ----------
     weights, experts, kv, compute : float or array
         Non-expert weights, routed experts touched, KV cache with attention, weight FLOPs [s].
-    tp_latency, tp_volume, ep_alltoall : float or array
-        Latency and volume of tensor parallelism, traffic to and from experts [s].
+    tp_latency, tp_volume, ep_alltoall, pp_hops : float or array
+        Latency and volume of tensor parallelism, traffic to and from experts, hops between pipeline stages [s].
     per_step, per_sequence, per_layer : float or array
         Overheads [s].
     prefill_linear, prefill_attention, per_prompt : float or array
@@ -167,6 +173,7 @@ class Terms:
     tp_latency: Floats = 0.0
     tp_volume: Floats = 0.0
     ep_alltoall: Floats = 0.0
+    pp_hops: Floats = 0.0
     per_step: Floats = 0.0
     per_sequence: Floats = 0.0
     per_layer: Floats = 0.0
@@ -280,13 +287,18 @@ def ideal(
         tp=tp,
         pp=pp,
         dp=dp,
+        hop_s=ACTIVATION_BYTES * hidden_size * (np.asarray(pp, dtype=float)[()] - 1) / link_bandwidth,
     )
 
 
 def _share(ideal: Ideal, batch: Floats) -> tuple[Floats, Floats]:
-    """Sequences on one data-parallel rank and stage, and tokens that meet one layer of experts."""
-    per_stage = batch / ideal.pp
-    return per_stage / ideal.dp, per_stage
+    """Sequences on one data-parallel rank and stage, and tokens that meet one layer of experts.
+
+    A sequence does not divide: the fullest microbatch and the fullest rank hold one as soon as there is one.
+    """
+    one = np.minimum(batch, 1)
+    per_stage = np.maximum(batch / ideal.pp, one)
+    return np.maximum(per_stage / ideal.dp, one), per_stage
 
 
 def _coverage(ideal: Ideal, tokens: Floats) -> Floats:
@@ -294,8 +306,9 @@ def _coverage(ideal: Ideal, tokens: Floats) -> Floats:
 
 
 def _parts(ideal: Ideal, batch: Floats) -> tuple[Floats, Floats, Floats]:
-    """Compute, weights and KV of a step at datasheet rates [s]."""
-    rank, tokens = _share(ideal, batch)
+    """Compute, weights and KV of a step at datasheet rates, sequences divided as if they could be [s]."""
+    tokens = batch / ideal.pp
+    rank = tokens / ideal.dp
     weights = ideal.weights_s + ideal.experts_s * _coverage(ideal, tokens)
     return rank * ideal.compute_s, weights, rank * ideal.kv_s
 
@@ -401,6 +414,7 @@ def decode_step(
         tp_latency=c.tp_latency * ideal.layers * np.log2(ideal.tp),
         tp_volume=(c.tp_volume * ideal.tp_volume_s) * rank_tokens,
         ep_alltoall=(c.tp_volume * ideal.alltoall_s) * rank_tokens,
+        pp_hops=c.pipeline_hop * (ideal.pp - 1) + (c.tp_volume * ideal.hop_s) * rank_tokens,
         per_step=c.step_overhead,
         per_sequence=c.sequence_overhead * rank,
         per_layer=c.layer_overhead * ideal.layers + c.moe_layer_overhead * ideal.moe_layers,
@@ -452,6 +466,7 @@ def prefill(
         experts=c.expert_read * ideal.experts_s * fresh,
         tp_volume=c.tp_volume * tokens * ideal.tp_volume_s,
         ep_alltoall=c.tp_volume * tokens * ideal.alltoall_s,
+        pp_hops=c.tp_volume * tokens * ideal.hop_s,
         prefill_linear=c.prefill_linear * tokens * ideal.prompt_token_s,
         prefill_attention=c.prefill_attention * attention,
         per_prompt=c.prompt_overhead * prompts,

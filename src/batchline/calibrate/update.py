@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
+from batchline.prior import GENERAL
 from batchline.step import Coefficients
 
 if TYPE_CHECKING:
@@ -166,7 +167,7 @@ def _spread(priors: Prior, case: Case, name: str) -> float:
     better than each. Adding their spreads made predictions without a point too unsure (validation/calibration.py).
     """
     variance = float(priors.centres[name]["spread"]) ** 2
-    kinds = {kind for coefficient, kind, _ in priors.levels if coefficient == name} - {"cluster"}
+    kinds = {kind for coefficient, kind, _ in priors.levels if coefficient == name} & GENERAL
     levels = {kind: level for kind, level in case.levels().items() if kind in kinds}
     unseen = sum((name, kind, level) not in priors.levels for kind, level in levels.items())
     return float(np.sqrt(variance + unseen * _UNSEEN**2))

@@ -27,6 +27,7 @@ _IN_WORDS = {
     "tp_latency": "latency between the devices",
     "tp_volume": "traffic between the devices",
     "ep_alltoall": "traffic to the experts",
+    "pp_hops": "hops between pipeline stages",
     "per_step": "the engine's work on a step",
     "per_sequence": "the engine's work on a sequence",
     "per_layer": "starting kernels",
@@ -189,8 +190,7 @@ def _prefill_pool(search: Search, pair: tuple[int, int]) -> Prefill:
         ep=layout.ep,
         dp=layout.dp,
         replicas=replicas,
-        max_num_batched_tokens=pools.budget,
-        busy=pools.load / replicas / layout.dp * float(pools.busy[source]),
+        busy=pools.load / replicas / layout.dp * prompt / layout.pp,
         prompt_s=prompt,
         transfer_s=float(pools.transfer[source]),
     )

@@ -201,7 +201,7 @@ def tabulate(
         knots=knots,
         kv_s=values,
         kv_slope_s=slopes,
-        prompt_token_s=float(np.asarray(one.prefill_linear + one.tp_volume + one.ep_alltoall)),
+        prompt_token_s=float(np.asarray(one.prefill_linear + one.tp_volume + one.ep_alltoall + one.pp_hops)),
         prompt_s=float(np.asarray(one.per_prompt)),
         attention_s=np.broadcast_to(np.asarray(attention, dtype=float), contexts.shape).copy(),
         prompt_expert_s=_until_flat(np.broadcast_to(np.asarray(touched, dtype=float), (_EXPERT_TOKENS,))),

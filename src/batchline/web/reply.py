@@ -7,7 +7,7 @@ import math
 from typing import TYPE_CHECKING, Any
 
 from batchline import accelerator as accelerators
-from batchline import architecture, chart, precision, readings
+from batchline import architecture, chart, precision, prior, readings
 from batchline import price as prices
 from batchline.calibrate.profile import CalibratedPrior
 from batchline.cli import show
@@ -92,15 +92,9 @@ def choices() -> dict[str, list[str]]:
     return {
         "weights": precision.names(),
         "kv": precision.kv_names(),
-        "engine": sorted(name for kind, name in _levels() if kind == "engine"),
+        "engine": sorted(prior.load().seen["engine"]),
         "reading": list(readings.READINGS),
     }
-
-
-def _levels() -> set[tuple[str, str]]:
-    from batchline import prior  # noqa: PLC0415
-
-    return {(kind, name) for _, kind, name in prior.load().levels}
 
 
 # -- one curve -----------------------------------------------------------------------------------------------------
