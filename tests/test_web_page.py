@@ -534,6 +534,9 @@ def test_the_other_views_speak_korean(visit):
     page = visit(f"{PLAN}&lang=ko")
     page.page.locator("#plan-chart svg").wait_for()
     told = [*page.page.locator("#plan-candidates small").all_inner_texts(), page.text("#plan-why")]
+    page.page.get_by_role("link", name="가격표").click()
+    page.page.locator("#prices-table tr + tr").first.wait_for()
+    told += [page.text("#prices-title"), *page.page.locator("#prices-table tr + tr td:first-child").all_inner_texts()]
     page.page.get_by_role("link", name="시뮬레이션").click()
     page.page.locator("#simulate-times svg").wait_for()
     told += [page.text("#simulate-headline"), page.text("#simulate-title")]

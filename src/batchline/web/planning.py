@@ -14,7 +14,7 @@ from pydantic import ConfigDict, Field
 from batchline import units
 from batchline.errors import BatchlineError, InputError
 from batchline.serving import NETWORK_BANDWIDTH
-from batchline.strings import text
+from batchline.strings import text, told
 from batchline.units import format_rate, format_time, format_usd
 from batchline.web.question import (
     Bandwidth,
@@ -341,5 +341,7 @@ def priced(asked: PriceQuestion, language: str = "en") -> dict[str, Any]:
             "title": one.titled(language),
             "tpot": format_time(sheet.tpot_s),
             "rate": format_rate(sheet.batch / sheet.tpot_s),
+            "rows": [{"name": told(row.name, language), "why": told(row.why, language)} for row in sheet.rows],
+            "notes": [told(note, language) for note in sheet.notes],
         },
     }

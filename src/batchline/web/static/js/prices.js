@@ -54,9 +54,9 @@ export class PriceView {
       batch: whole(reply.batch), tpot: reply.shown.tpot, use: percent(reply.utilisation), margin: percent(reply.margin),
     }));
     fill(byId("prices-table"), [["", "text"], [say("ui_prices_cost"), ""], [say("ui_prices_price"), ""], [say("ui_prices_times"), ""], [say("ui_prices_why"), "text wrap"]],
-      reply.rows.map((row) => [row.name, usd(row.usd_per_mtok_cost), usd(row.usd_per_mtok_price), row.times_base.toPrecision(3), row.why]),
+      reply.rows.map((row, i) => [reply.shown.rows[i].name, usd(row.usd_per_mtok_cost), usd(row.usd_per_mtok_price), row.times_base.toPrecision(3), reply.shown.rows[i].why]),
       reply.rows.map((row) => (["input", "output"].includes(row.name) ? "run" : "")));
-    byId("prices-notes").replaceChildren(...reply.notes.map((note) => element("li", note)));
+    byId("prices-notes").replaceChildren(...reply.shown.notes.map((note) => element("li", note)));
   }
 
   fail(error) {
