@@ -13,7 +13,7 @@ import pytest
 from click.testing import CliRunner
 
 import batchline
-from batchline import strings
+from batchline import prior, strings
 from batchline.cli import cli
 from batchline.errors import BatchlineError, UnknownNameError
 
@@ -53,6 +53,10 @@ def test_a_sentence_is_an_english_string_that_can_be_told_and_copied():
         assert again == said
         assert again.told("ko") == said.told("ko")
     assert strings.told("fp8", "ko") == "fp8"
+
+
+def test_every_level_of_the_prior_has_a_name():
+    assert {f"prior.level_{kind}" for kind in prior.GENERAL} <= set(strings.keys())
 
 
 def test_texts():
