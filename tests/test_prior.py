@@ -117,3 +117,8 @@ def test_there_is_no_other_confidence():
         prior.load().interval(SEEN, confidence=0.99)
     low, high = prior.load().interval(SEEN, "ttft", 0.8)
     assert low * high == pytest.approx(1.0)
+
+
+@pytest.mark.parametrize("engine", ["vllm", "sglang", "tensorrt-llm", "another"])
+def test_a_prompt_delays_others_by_what_it_takes(engine):
+    assert prior.load().coefficients(Case(engine=engine)).prefill_share == pytest.approx(1.0, abs=0.02)

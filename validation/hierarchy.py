@@ -5,8 +5,8 @@
 Every b has a Gaussian prior of mean 0 whose spread depends on the kind of level; residuals of log TPOT and log TTFT
 count by Huber's function, rows of a cluster of n count n^-0.7, so that a cluster that was measured a thousand times
 does not drown the others. Then three kinds of level, each inside the one before, are fitted on what is left: the
-cluster, a version of its engine, a layout of it. Which levels there are and how much TTFT counts is chosen among four
-recipes by leaving clusters out of the rows that the fit is given, and of no others.
+cluster, a version of its engine, a layout of it. Which levels the first has is chosen by leaving clusters out of the
+rows that the fit is given, and of no others.
 """
 
 from __future__ import annotations
@@ -45,7 +45,10 @@ CENTRES: dict[str, tuple[float, float, float, float]] = {
     "prefill_linear": (1, 0.6, 1, 0.7),
     "prefill_attention": (1, 2.3, 1, 0.7),
     "prompt_overhead": (0, 3, 1e-3, 0.7),
-    "prefill_share": (0, 1.1, 1, 0.3),
+    # In a steady state every other request's prompt is computed once while one decodes: 1, whatever prompts take. Left
+    # free it rises to 1.3 at the expense of prefill_linear, predicts no better, and disagrees with the simulator, whose
+    # steps carry each prompt once. Clients that keep in step with an engine move it.
+    "prefill_share": (0, 1.0, 1, 0.01),
     "ttft_constant": (0, 26, 1e-3, 0.7),
     "ttft_steps": (0, 2.9, 1, 0.5),
     "arrival_clumping": (0, 0.1, 1, 1.0),
@@ -70,7 +73,7 @@ ENGINES: dict[str, tuple[str, ...]] = {
     "prefill_linear": ("engine", "generation", "weights"),
     "prefill_attention": ("engine", "attention"),
     "prompt_overhead": ("engine",),
-    "prefill_share": ("engine", "client"),
+    "prefill_share": ("engine_client",),
     "ttft_constant": ("engine", "client", "engine_client"),
     "ttft_steps": ("engine", "engine_client"),
     "arrival_clumping": ("client", "engine", "engine_client"),
@@ -84,22 +87,11 @@ _OF_KERNELS += ("prefill_linear", "prefill_attention")
 KERNELS = ENGINES | {name: (*ENGINES[name], *_KERNELS) for name in _OF_KERNELS}
 
 
-@dataclass(frozen=True)
-class Recipe:
-    """Levels of the first pass, and how much a TTFT counts beside a TPOT."""
-
-    levels: dict[str, tuple[str, ...]]
-    ttft_weight: float
-
-
-RECIPES = {
-    "engines": Recipe(ENGINES, 1.0),
-    "engines, TTFT threefold": Recipe(ENGINES, 3.0),
-    "kernels": Recipe(KERNELS, 1.0),
-    "kernels, TTFT threefold": Recipe(KERNELS, 3.0),
-}
+RECIPES = {"engines": ENGINES, "kernels": KERNELS}
+"""Levels of the first pass, by name."""
 # How far a level moves a coefficient (sd of the log): physics.md; kernels as engines and generations do.
-SPREADS = {
+SPREADS: dict[str | tuple[str, str], float] = {
+    ("prefill_share", "engine_client"): 0.3,
     "engine": 0.26,
     "generation": 0.22,
     "weights": 0.22,
@@ -265,16 +257,15 @@ def _robust(r: Floats) -> Floats:
     return np.minimum(1, HUBER / np.maximum(np.abs(r), 1e-9))
 
 
-def solve(rows: Rows, design: Design, levels: list[dict[str, str]], weight: Floats, ttft_weight: float) -> Fitted:
+def solve(rows: Rows, design: Design, levels: list[dict[str, str]], weight: Floats) -> Fitted:
     """Minimise the robust log residuals and the penalty of the levels."""
     served, groups, n = Served(rows), design.groups(levels), len(rows)
     y = np.log(rows.tpot), np.log(rows.ttft)
-    weights = weight, weight * ttft_weight
     penalty = 1 / design.sd**2
     b, damping = np.zeros(len(design.sd)), 1e-3
 
     def cost(residuals: tuple[Floats, Floats], at: Floats) -> float:
-        data = sum(float((w * _huber(r)).sum()) for w, r in zip(weights, residuals, strict=True))
+        data = sum(float((weight * _huber(r)).sum()) for r in residuals)
         return data + 0.5 * float((at**2 * penalty).sum())
 
     def residuals(found: tuple[Floats, ...]) -> tuple[Floats, Floats]:
@@ -287,7 +278,7 @@ def solve(rows: Rows, design: Design, levels: list[dict[str, str]], weight: Floa
         now = cost(r, b)
         normal, gradient = np.diag(penalty), -b * penalty
         for i in range(2):
-            w = weights[i] * _robust(r[i])
+            w = weight * _robust(r[i])
             slopes = found[2 + i] / SIGMA[i]
             for members, columns, which in groups:
                 part = slopes[:, members]
@@ -359,7 +350,7 @@ def solve_nested(rows: Rows, names: list[str], sd: Floats, base: Floats) -> Nest
 
 
 def _spread(name: str, kind: str) -> float:
-    return CENTRES[name][3] if kind == "all" else SPREADS[kind]
+    return CENTRES[name][3] if kind == "all" else SPREADS.get((name, kind), SPREADS[kind])
 
 
 def row_levels(rows: Rows) -> list[dict[str, str]]:
@@ -391,9 +382,8 @@ def _first(rows: Rows, recipe: str) -> Fitted:
     given = row_levels(rows)
     sizes = Counter(row["cluster"] for row in given)
     weight = np.array([_ROW_SCALE * sizes[row["cluster"]] ** -_ROW_POWER for row in given])
-    chosen = RECIPES[recipe]
-    design = Design(given, {name: ("all", *chosen.levels[name]) for name in NAMES}, _spread)
-    return solve(rows, design, given, weight, chosen.ttft_weight)
+    design = Design(given, {name: ("all", *RECIPES[recipe][name]) for name in NAMES}, _spread)
+    return solve(rows, design, given, weight)
 
 
 def choose(rows: Rows) -> str:

@@ -37,10 +37,10 @@ first) and TTFT (time to the first token) at a client's concurrency. Written on 
 columns: `{needed}`; used when they are there: `{used}`. `decode_step_ms` is TPOT; in the regime `static_e2e` it is a
 whole run over its output length, in `decode_static` a step. Names are read as people and tools write them.
 
-A row of a held-out group never touches the fit that predicts it, and each fit chooses its recipe (which levels it has,
-how much a TTFT counts) by leaving clusters out of its own rows. The spreads of the levels are those that were published
-before; the recipes and the rule of plausibility were settled in about a hundred trials on the same splits, so the
-tables are slightly optimistic.
+A row of a held-out group never touches the fit that predicts it, and each fit chooses which levels it has by leaving
+clusters out of its own rows. The spreads of the levels are those that were published before; what there is to choose
+from and the rule of plausibility were settled in about a hundred trials on the same splits, so the tables are slightly
+optimistic.
 """
 
 
