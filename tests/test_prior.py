@@ -122,3 +122,12 @@ def test_there_is_no_other_confidence():
 @pytest.mark.parametrize("engine", ["vllm", "sglang", "tensorrt-llm", "another"])
 def test_a_prompt_delays_others_by_what_it_takes(engine):
     assert prior.load().coefficients(Case(engine=engine)).prefill_share == pytest.approx(1.0, abs=0.02)
+
+
+def test_int8_which_nobody_measured_is_not_faster_than_fp8():
+    """A planner that took the centre for it preferred it to fp8 of the same bytes and rate."""
+    fp8, int8 = (
+        Case(engine="vllm", model="a model of tomorrow", generation="hopper", weights=w) for w in ("fp8", "int8")
+    )
+    assert prior.load().coefficients(fp8) == prior.load().coefficients(int8)
+    assert prior.load().novelty(int8) != "lengths"

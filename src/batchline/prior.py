@@ -103,13 +103,15 @@ class Case:
     def levels(self) -> dict[str, str]:
         """Levels that multipliers are kept for, by kind; what is not known has none."""
         generation = next((name for name in ("blackwell", "cdna") if self.generation.startswith(name)), self.generation)
+        # No int8 point was measured: 8-bit kernels read as much as fp8's at the same rate, so fp8 stands for them.
+        width = "fp8" if self.width == "int8" else self.width
         found = {
             "engine": self.engine,
             "generation": generation,
             "accelerator": self.accelerator,
-            "weights": self.width,
-            "path": f"{generation} {'mxfp4' if self.weights == 'mxfp4' else self.width}",
-            "model_weights": f"{self.base_model} {self.width}",
+            "weights": width,
+            "path": f"{generation} {'mxfp4' if self.weights == 'mxfp4' else width}",
+            "model_weights": f"{self.base_model} {width}",
             "engine_kv": f"{self.engine} {self.kv}",
             "attention": self.attention or ("mla" if self.is_mla else "gqa"),
             "cluster": self.cluster,

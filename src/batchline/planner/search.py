@@ -63,9 +63,8 @@ class Search:
         self.slower = np.array([measured.get(device.name, 1.0) for device in space.accelerators])
         held = np.array([architecture.weight_bytes(name) for name in space.weights])
         read = np.array([float(architecture.kv_bytes_per_token(name)) for name in space.kvs])
-        self.kept_bits = held[self.rows.weight] / held.max(initial=1.0) + 1e-3 * read[self.rows.kv] / read.max(
-            initial=1.0
-        )
+        kept = np.round(held / held.max(initial=1.0), 2)  # scales are not bits of a weight: int8 keeps no more than fp8
+        self.kept_bits = kept[self.rows.weight] + 1e-3 * read[self.rows.kv] / read.max(initial=1.0)
         # A pair is a row and a column: how many replicas, and in the second half of the columns with prompts elsewhere.
         size, shape = len(rows), (len(rows), 2 * len(_MORE))
         self.there = limits[self.rows.accelerator] if size else np.zeros(0)
