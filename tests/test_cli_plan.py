@@ -92,12 +92,13 @@ def test_what_is_missing_is_asked_for():
 
 
 def test_launch_writes_both_kinds_of_replicas():
-    got = json.loads(run(launch, *ASKED, "--json").stdout)
+    asked = [*ASKED, "--isl", "6k", "--osl", "64", "--tpot", "p95:20ms", "--ttft", "p95:2s"]  # long prompts: pools pay
+    got = json.loads(run(launch, *asked, "--json").stdout)
     assert f"Replicas to start: {got['candidate']['prefill']['replicas']}." in got["prefill"]["script"]
     assert "--kv-transfer-config" in got["decode"]["argv"]
-    both = run(launch, *ASKED).stdout
+    both = run(launch, *asked).stdout
     assert both.count("exec vllm serve") == 2
-    assert run(launch, *ASKED, "--role", "decode").stdout == got["decode"]["script"]
+    assert run(launch, *asked, "--role", "decode").stdout == got["decode"]["script"]
 
 
 def test_launch_writes_the_best_of_the_plan():

@@ -1,9 +1,11 @@
 """The answer that the README shows is the one that the command gives today."""
 
+import re
 from pathlib import Path
 
 from click.testing import CliRunner
 
+from batchline import published
 from batchline.cli import cli
 
 README = Path(__file__).resolve().parents[1] / "README.md"
@@ -17,3 +19,16 @@ def test_the_first_answer_is_todays():
     said = CliRunner().invoke(cli, command.split()[1:]).stdout
     today = "\n".join(f"    {line}".rstrip() for line in said.strip("\n").splitlines())
     assert shown.strip("\n") == today, f"The README's answer is of another day. Put this there:\n{today}"
+
+
+def test_the_errors_are_those_of_the_published_table():
+    """Mean and median of TPOT and TTFT where the cluster, the lengths and the layout are new, in that order."""
+    text = README.read_text()
+    told = re.findall(r"(\d+)%", text[text.index("it had never seen together") : text.index("has every split")])
+    found = {row["left_out"]: row for row in published.load()["splits"]}
+    wanted = [
+        found[left_out][of][figure]
+        for left_out, of in (("cluster", "tpot"), ("cluster", "ttft"), ("series", "tpot"), ("deployment", "tpot"))
+        for figure in ("mape", "median")
+    ]
+    assert [int(one) for one in told] == [round(100 * one) for one in wanted]
