@@ -91,6 +91,8 @@ class Visit:
         self.page.locator("#answer[aria-busy=false]").wait_for()
 
     def plots(self):
+        """The six plots at rest, with each name in its place."""
+        self.settle()
         return {name: self.page.locator(f"[data-plot='{name}'] svg").evaluate("svg => svg.outerHTML") for name in PLOTS}
 
     def text(self, selector):
