@@ -25,7 +25,7 @@ import sys
 import tempfile
 import time
 import urllib.request
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -175,29 +175,46 @@ end
 def api(seconds: int) -> None:
     """Requests a second with wrk: the same question, and questions that nobody asked before."""
     for workers in (1, 2):
-        with served("--workers", str(workers)) as (base, _):
-            time.sleep(15)  # every worker draws a chart before it is ready
+        with served("--workers", str(workers)) as (base, pid):
+            time.sleep(25)  # every worker draws charts before it is ready
             print(f"\n{workers} worker(s), load {load()}")
             same = f"{base}/api/v1/curve?model=llama-3.1-70b&on=4xh100&context=8192"
-            print(wrk("one question, remembered", [same], seconds))
+            print(wrk("one question, remembered", [same], seconds, pid))
             script = NEW
             with tempfile.TemporaryDirectory() as folder:
                 file = Path(folder) / "new.lua"
                 file.write_text(script)
-                print(wrk("new questions, each worked out", ["-s", str(file), base], seconds))
+                print(wrk("new questions, each worked out", ["-s", str(file), base], seconds, pid))
 
 
-def wrk(name: str, words: list[str], seconds: int) -> str:
+def processor_s(pid: int) -> float:
+    """Processor time of a process and its children so far [s]: what a request costs, however busy the machine is."""
+    total = 0.0
+    for place in Path("/proc").glob("[0-9]*/stat"):
+        with suppress(OSError):
+            _, _, rest = place.read_text().rpartition(")")
+            fields = rest.split()
+            if int(place.parent.name) == pid or int(fields[1]) == pid:
+                total += (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+    return total
+
+
+def wrk(name: str, words: list[str], seconds: int, pid: int) -> str:
     """Run wrk with 16 connections and read what it prints."""
     command = ["wrk", "-t1", "-c16", f"-d{seconds}s", "--latency", *words]
+    before = processor_s(pid)
     text = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    spent = processor_s(pid) - before
+    count = re.search(r"(\d+) requests in", text)
     rate = re.search(r"Requests/sec:\s+([\d.]+)", text)
     p99 = re.search(r"^\s+99%\s+(\S+)", text, re.MULTILINE)
     p50 = re.search(r"^\s+50%\s+(\S+)", text, re.MULTILINE)
     bad = re.search(r"Non-2xx or 3xx responses: (\d+)", text)
-    if rate is None or p99 is None or p50 is None:
+    if rate is None or p99 is None or p50 is None or count is None:
         raise SystemExit(text)
-    return f"{name:<44}{float(rate[1]):>8.0f} req/s   median {p50[1]}, p99 {p99[1]}, {bad[1] if bad else 0} refused"
+    each = f"{1e3 * spent / int(count[1]):.2f} ms of processor each"
+    told = f"median {p50[1]}, p99 {p99[1]}, {bad[1] if bad else 0} refused; {each}"
+    return f"{name:<44}{float(rate[1]):>8.0f} req/s   {told}"
 
 
 def memory(minutes: float) -> None:

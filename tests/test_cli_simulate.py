@@ -11,9 +11,11 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
+from batchline import strings
 from batchline.cli import plan
 from batchline.cli.simulate import command
 from batchline.errors import BatchlineError
+from batchline.workload import _trace
 
 BASE = ["llama-3.1-8b", "--on", "h100"]
 LOAD = ["--rate", "4/s", "--isl", "1k", "--osl", "100", "--requests", "60"]
@@ -73,6 +75,14 @@ def test_traffic_can_be_a_trace(tmp_path):
     assert "rows without an answer left out" in result.stderr
     whole = answer(*named, "--repair", "--rate", "10/s")
     assert whole["duration_s"] < 0.5
+
+
+def test_every_repair_of_a_trace_is_told_in_both_languages():
+    source = (Path(_trace.__file__)).read_text(encoding="utf-8")
+    kinds = set(re.findall(r'"((?:rows|lists|shared beginnings) [a-zA-Z0 ]+)"', source)) - {"rows sorted by time"}
+    assert len(kinds) == 13
+    told = {f"{kind} left out" for kind in kinds} | {"rows sorted by time"}
+    assert {f"simulate.{what.casefold().replace(' ', '_')}" for what in told} <= set(strings.keys())
 
 
 @pytest.mark.parametrize("pattern", ["poisson", "metronome", "gamma:3", "burst:5", "diurnal:1.5"])
@@ -155,6 +165,7 @@ def test_parquet(tmp_path):
         ([*LOAD, "--sweep", "rate="], "above 0"),
         ([*LOAD, "--sweep", "rate=1,2", "--plot", "x.svg"], "--plot is of one simulation"),
         ([*LOAD, "--find", "replicas"], "for what"),
+        ([*LOAD, "--workers", "2"], "Add --find or --sweep"),
         ([*LOAD, "--find", "max-num-batched-tokens", "--scheduler", "static"], "no token budget"),
         ([*LOAD, "--shared-prefix", "20"], "like 20:1k"),
         ([*LOAD, "--columns", "arrival"], "no list"),

@@ -128,10 +128,12 @@ def brute_force_apart(question, most_replicas=40):
         if prompts.capacity_batch < source.dp:
             continue
         alone = float(prompts.load.prompt_s(0.0))
+        together = max(1.0, question.budgets[-1] / question.isl)
+        busy = float(prompts.load.prompt_s(0.0, together)) / together / source.pp
         moved = one.architecture.stored_bytes(question.isl, one.kv) / question.transfer
 
-        def elsewhere(replicas, rate, percentile, alone=alone, moved=moved, source=source):
-            each, busy = load / replicas / source.dp, alone / source.pp
+        def elsewhere(replicas, rate, percentile, alone=alone, busy=busy, moved=moved, source=source):
+            each = load / replicas / source.dp
             waits = (
                 queueing.prompt_wait(each, busy, 1.0 / source.dp, percentile),
                 queueing.company_wait(each, busy, 1.0 / source.dp),
@@ -167,6 +169,11 @@ def brute_force_apart(question, most_replicas=40):
         pytest.param({"e2e": "p95:3s", "max_batch": 6, "max_devices": 4}, True, marks=pytest.mark.slow),
         pytest.param({"isl": 256, "osl": 512, "rate": 2.0, "max_batch": 12}, False, marks=pytest.mark.slow),
         ({"model": "qwen3-30b-a3b", "accelerators": ("h200-sxm",), "rate": 16.0, "max_batch": 6}, False),
+        pytest.param(
+            {"model": "qwen3-30b-a3b", "accelerators": ("h200-sxm",), "isl": 700, "rate": 60.0, "max_batch": 6},
+            None,
+            marks=pytest.mark.slow,
+        ),
     ],
 )
 def test_the_pools_are_those_of_a_slow_independent_loop(changes, pays):
@@ -183,8 +190,8 @@ def test_the_pools_are_those_of_a_slow_independent_loop(changes, pays):
     assert apart.usd_per_hour == pytest.approx(wanted, rel=1e-9), (how, apart.title)
     together = answer.best_of.get("prompts together")
     cheaper = together is None or apart.usd_per_hour < together.usd_per_hour
-    assert cheaper == pays
-    assert (answer.best.prefill is not None) == pays
+    assert cheaper == (answer.best.prefill is not None)
+    assert pays in (cheaper, None)
 
 
 @pytest.mark.parametrize(

@@ -278,7 +278,7 @@ def test_pictures_are_drawn(busy, tmp_path, theme):
     chart.save(other, tmp_path / "times.svg")
     assert (tmp_path / "times.svg").stat().st_size > 1000
     for name in ("requests", "tokens"):
-        assert {row["line"] for row in spec["datasets"][f"{name}_names"]} == {
+        assert {row["line"] for row in spec["datasets"][f"{name}_labels"]} == {
             row["line"] for row in spec["datasets"][f"{name}_lines"]
         }, "each line has its name beside it"
     assert "legend" not in json.dumps(spec["concat"]).replace('"legend": null', "")

@@ -86,7 +86,7 @@ def over_time(
             for t, v in zip(seen["time_s"], seen[column], strict=True)
         ]
         frame = _frame(datasets[f"{name}_lines"] + datasets[f"{name}_dots"])
-        datasets[f"{name}_names"] = _names(datasets[f"{name}_lines"], *frame) if len(lines) > 1 else []
+        datasets |= _names(name, datasets[f"{name}_lines"] if len(lines) > 1 else [], *frame)
         plots.append(_panel(name, lines, theme, language, frame, dots=bool(datasets[f"{name}_dots"])))
     dots = [text("simulate.logged", language)] if seen else []
     drawn = _apart(vega.figure(plots, 2, [result.sentence(language), *dots]))
@@ -138,15 +138,16 @@ def _frame(rows: Sequence[Mapping[str, Any]]) -> tuple[Axis, Axis]:
     return across, Axis(log=False, low=0.0, high=top, length=_HEIGHT, ticks=linear_ticks(0.0, top), down=True)
 
 
-def _names(rows: Sequence[Mapping[str, Any]], x: Axis, y: Axis) -> list[dict[str, Any]]:
-    """Names of the lines, each where it covers nothing."""
+def _names(panel: str, rows: Sequence[Mapping[str, Any]], x: Axis, y: Axis) -> dict[str, list[dict[str, Any]]]:
+    """Names of the lines, each where it covers nothing, and thin lines to them from where they found no room beside."""
     lines = []
     for name in dict.fromkeys(row["line"] for row in rows):
         own = [row for row in rows if row["line"] == name]
         time, value = (np.array([row[field] for row in own]) for field in ("time_s", "value"))
         lines.append(Line(name, time, value, text=name))
-    placed = Scene(name="", title="", subtitle="", x=x, y=y, y_title="", lines=lines).placed()
-    return [{"line": one.label.role, "x": round(one.x, 1), "y": round(one.y, 1), "align": one.align} for one in placed]
+    found = Scene(name="", title="", subtitle="", x=x, y=y, y_title="", lines=lines).datasets()
+    kinds = ("labels", "leaders")
+    return {f"{panel}_{kind}": [{"line": row["role"], **row} for row in found[f"p_{kind}"]] for kind in kinds}
 
 
 def _panel(
@@ -198,7 +199,8 @@ def _panel(
         points = alt.Chart(alt.NamedData(name=f"{name}_dots")).mark_circle(size=16, opacity=0.55, clip=True)
         layers.insert(0, points.encode(x, y, colour))
     px, py = alt.X("x:Q", scale=None), alt.Y("y:Q", scale=None)
-    words = alt.Chart(alt.NamedData(name=f"{name}_names")).encode(px, py, text="line:N")
+    words = alt.Chart(alt.NamedData(name=f"{name}_labels")).encode(px, py, text="line:N")
+    leaders = alt.Chart(alt.NamedData(name=f"{name}_leaders")).mark_rule(strokeWidth=1)
     look: dict[str, Any] = {
         "fontSize": FONT_SIZE,
         "fontWeight": "bold",
@@ -206,6 +208,7 @@ def _panel(
         "align": alt.ExprRef("datum.align"),
     }
     rim: dict[str, Any] = {"stroke": palette["background"], "strokeWidth": 4, "strokeJoin": "round"}
+    layers.append(leaders.encode(px, py, x2="x2", y2="y2", color=colour))
     layers += [words.mark_text(**look, **rim), words.mark_text(**look).encode(color=colour)]
     found = alt.layer(*layers).properties(width=_WIDTH, height=_HEIGHT).to_dict()
     return {key: value for key, value in found.items() if key not in ("$schema", "config", "datasets")}
@@ -263,7 +266,7 @@ def times(
     drawn = _apart(vega.figure([panel], 1, below))
     return vega.finished(
         drawn,
-        datasets={"times_lines": rows, "times_dots": dots, "times_names": _names(rows, *frame)},
+        datasets={"times_lines": rows, "times_dots": dots, **_names("times", rows, *frame)},
         signals={"figure_title": title},
         theme=theme,
         language=language,

@@ -327,7 +327,7 @@ def settings_of(candidate: Candidate, question: Question, role: str = "") -> Set
         request=Request(
             max_model_len=question.longest,
             max_num_seqs=per_rank,
-            max_num_batched_tokens=candidate.max_num_batched_tokens,
+            max_num_batched_tokens=shape.max_num_batched_tokens,
         ),
     )
     promise = question.tpot or question.itl or question.e2e
@@ -347,7 +347,7 @@ def settings_of(candidate: Candidate, question: Question, role: str = "") -> Set
         checkpoint_weights=arch.weight_format,
         kv=candidate.kv,
         max_num_seqs=slots,
-        max_num_batched_tokens=candidate.max_num_batched_tokens,
+        max_num_batched_tokens=shape.max_num_batched_tokens,
         isl=math.ceil(question.isl),
         osl=math.ceil(question.osl),
         max_model_len=question.longest,

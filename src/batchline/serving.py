@@ -297,7 +297,18 @@ class Load:
         beside = company_wait(pace.requests_per_s / self.ideal.dp, pace.busy_s, self._rank_scv)
         return self.coefficients.ttft_constant + self.chunks_s(seen, budget) * longer + pace.prompt_s + beside
 
-    def prompt_alone_s(self, rate: Floats, percentile: float | None = None) -> Floats:
+    def busy_s(self, max_num_batched_tokens: Floats) -> Floats:
+        """Time of a rank that a prompt takes where nothing is decoded and steps are full of prompts [s].
+
+        Prompts of one step read the experts once.
+        """
+        fresh = np.maximum(self.isl * (1.0 - np.asarray(self.prefix_hit_rate)), 1.0)
+        together = np.maximum(max_num_batched_tokens / fresh, 1.0)
+        return self.prompt_s(0.0, together) / together / self.ideal.pp
+
+    def prompt_alone_s(
+        self, rate: Floats, percentile: float | None = None, max_num_batched_tokens: Floats = 8192
+    ) -> Floats:
         """Time of a prompt with its waits where nothing is decoded.
 
         Parameters
@@ -306,6 +317,8 @@ class Load:
             Requests that arrive [1/s].
         percentile : float, optional
             Percentile of the wait for the prompts before mine; None for the mean.
+        max_num_batched_tokens : float or array
+            Token budget of a step [token].
 
         Returns
         -------
@@ -313,7 +326,7 @@ class Load:
             Seconds [s]; infinite when prompts arrive faster than they are computed.
         """
         prompt, each = self.prompt_s(0.0), rate / self.ideal.dp
-        busy = prompt / self.ideal.pp
+        busy = self.busy_s(max_num_batched_tokens)
         before = prompt_wait(each, busy, self._rank_scv, percentile)
         return prompt + before + company_wait(each, busy, self._rank_scv)
 
@@ -723,10 +736,7 @@ def disaggregated(
         interferes=False,
         prompt_elsewhere_s=source.prompt_s(0.0),
     )
-    # A busy pool fills its steps with prompts, which then read the experts once.
-    together = np.maximum(max_num_batched_tokens / (isl * (1.0 - np.asarray(prefix_hit_rate))), 1.0)
-    busy = source.prompt_s(0.0, together) / together
-    most = prefill_instances * prefill_ideal.dp * prefill_ideal.pp / busy
+    most = prefill_instances * prefill_ideal.dp / source.busy_s(max_num_batched_tokens)
     return _closed(
         load, concurrency, capacity_batch, max_num_seqs, None, arrival_clumping, extra_ttft_s=transfer_s, most=most
     )

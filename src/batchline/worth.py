@@ -427,7 +427,7 @@ def _prompt_replicas(
 ) -> int | None:
     """Fewest replicas that compute the prompts in what decoding leaves of the promises, each a queue."""
     prompt = float(np.asarray(server.load.prompt_s(0.0)))
-    busy, ranks = prompt / float(np.asarray(server.ideal.pp)), float(np.asarray(server.ideal.dp))
+    busy, ranks = float(np.asarray(server.load.busy_s(8192))), float(np.asarray(server.ideal.dp))
     use = 1.0 - 1e-9
     for name in ("ttft", "e2e"):
         if name in promises:

@@ -10,7 +10,6 @@ import click
 from batchline.cli import _output
 from batchline.cli._language import current, say
 from batchline.errors import InputError
-from batchline.strings import keys
 from batchline.units import format_rate, format_time, format_usd
 
 if TYPE_CHECKING:
@@ -24,17 +23,12 @@ _KEPT_UNCOMPILED = 20_000  # requests from which on the loop is compiled where n
 
 def warn(asked: Question, result: Result) -> None:
     """Say what was left out, and what is missing."""
-    for what, count in result.repairs.items():
-        _output.warn(say("simulate.mended", count=f"{count:,}", what=_repair(what)))
+    for told in result.mended(current()):
+        _output.warn(told)
     if asked.deployment.price is None:
         _output.warn(say("simulate.no_price", accelerator=asked.deployment.accelerator.name))
     if not result.compiled and result.requests > _KEPT_UNCOMPILED:
         _output.warn(say("simulate.no_numba"))
-
-
-def _repair(what: str) -> str:
-    key = "simulate." + what.casefold().replace(" ", "_")
-    return say(key) if key in keys() else what
 
 
 def brief(result: Result) -> dict[str, Any]:

@@ -77,6 +77,8 @@ def command(model: str, **options: Any) -> None:
         _swept(asked, options)
     elif options["find"]:
         _found(asked, options)
+    elif options["workers"] or options["address"]:
+        raise InputError("--workers and --cluster share out many simulations.", "", "Add --find or --sweep.")
     else:
         _single(asked, options)
 

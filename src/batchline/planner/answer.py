@@ -31,6 +31,8 @@ class Prefill:
     ----------
     count, tp, pp, ep, dp, replicas : int
         Devices of one replica, its parallel degrees, and how many replicas.
+    max_num_batched_tokens : int
+        Token budget of a step [token].
     busy : float
         Share of its time that a replica computes prompts [-].
     prompt_s : float
@@ -45,6 +47,7 @@ class Prefill:
     ep: int
     dp: int
     replicas: int
+    max_num_batched_tokens: int
     busy: float
     prompt_s: float
     transfer_s: float

@@ -3,7 +3,7 @@
 A decode replica keeps TPOT and the longest gap by itself. What its own waits leave of TTFT is left to the prompts: to
 the fewest replicas of each layout that compute them, wait and move the KV cache in that time. Both sides together:
 
-    load of a prefill replica   u dp / t,  t = prompt / pp: u so busy that the waits for others are what is left
+    load of a prefill replica   u dp / t,  t what a prompt takes of it: u so busy that the waits are what is left
     devices                     all decode replicas, plus the layout whose replicas for all prompts cost the least
 
 More decode replicas than the fewest shorten their own waits and so may save prefill replicas. So each deployment takes
@@ -62,7 +62,8 @@ class Pools:
         self.usd, self.count = space.usd_per_hour[self.rows], space.count[self.rows]
         prefill, one = search.server(self.rows, apart=True), np.ones(len(self.rows))
         self.prompt = one * prefill.load.prompt_s(0.0)
-        self.ranks, self.busy = one * prefill.ideal.dp, self.prompt / prefill.ideal.pp
+        self.budget = max(search.question.budgets)  # a prefill replica fills its steps with prompts
+        self.ranks, self.busy = one * prefill.ideal.dp, one * prefill.load.busy_s(self.budget)
         self.slower_ttft = one * prefill.slower_ttft
         moved = [
             kv_transfer_s(search.architecture.stored_bytes(search.question.isl, kv), search.question.transfer)
@@ -106,7 +107,7 @@ class Pools:
         server = self.search.server(self.rows[source], sure=sure, apart=True)
 
         def elsewhere(rate: Floats, percentile: float | None) -> Floats:
-            return np.asarray(server.load.prompt_alone_s(rate * share, percentile) + moved)
+            return np.asarray(server.load.prompt_alone_s(rate * share, percentile, self.budget) + moved)
 
         return dataclasses.replace(self.decoder(at, sure=sure), elsewhere=elsewhere)
 
@@ -248,7 +249,8 @@ class Pools:
             if not self.prompts_counted[source]:
                 self.prompts_counted[source] = True
                 ranks = float(self.ranks[source])
-                if search.engine_capacity(int(self.rows[source]), ranks, float(self.capacity[source])) < ranks:
+                row, most = int(self.rows[source]), float(self.capacity[source])
+                if search.engine_capacity(row, ranks, most, self.budget) < ranks:
                     self.takes_prompts[source] = False
                     again |= (self.prefill == source).any(axis=1)
         return np.flatnonzero(again)

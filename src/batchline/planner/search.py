@@ -290,7 +290,7 @@ class Search:
             self.pools.points(again, more, len(_MORE))
         return len(rows) > 0 or len(again) > 0
 
-    def engine_capacity(self, row: int, slots: float, most: float) -> float:
+    def engine_capacity(self, row: int, slots: float, most: float, budget: int | None = None) -> float:
         """Of `most` sequences those that a replica holds as its engine counts memory; 0 where it does not start."""
         space, q = self.rows, self.question
         layout = space.layouts[space.layout[row]]
@@ -307,7 +307,7 @@ class Search:
                 dp=layout.dp,
                 ep=layout.ep,
                 request=Request(
-                    max_model_len=q.longest, max_num_seqs=seqs, max_num_batched_tokens=int(self.budget[row])
+                    max_model_len=q.longest, max_num_seqs=seqs, max_num_batched_tokens=budget or int(self.budget[row])
                 ),
             )
         except UnknownNameError:

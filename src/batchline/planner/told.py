@@ -190,7 +190,8 @@ def _prefill_pool(search: Search, pair: tuple[int, int]) -> Prefill:
         ep=layout.ep,
         dp=layout.dp,
         replicas=replicas,
-        busy=pools.load / replicas / layout.dp * prompt / layout.pp,
+        max_num_batched_tokens=pools.budget,
+        busy=pools.load / replicas / layout.dp * float(pools.busy[source]),
         prompt_s=prompt,
         transfer_s=float(pools.transfer[source]),
     )

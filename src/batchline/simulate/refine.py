@@ -165,7 +165,9 @@ def _prefill(question: Any, candidate: Any, priors: Prior | None) -> dict[str, A
     transfer, token = transfer_of(deployment, question.transfer)
     context = question.mean_context or question.isl + question.osl / 2
     known = _coefficients(deployment, priors)
-    pool = pool_of(deployment, context=context, coefficients=known, replicas=candidate.prefill.replicas)
+    replicas, budget = candidate.prefill.replicas, candidate.prefill.max_num_batched_tokens
+    knobs = {"max_num_batched_tokens": budget}
+    pool = pool_of(deployment, context=context, coefficients=known, knobs=knobs, replicas=replicas)
     return {"prefill": pool, "transfer_s": transfer, "transfer_token_s": token}
 
 

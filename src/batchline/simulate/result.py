@@ -14,7 +14,7 @@ import numpy as np
 from batchline import cost
 from batchline.errors import InputError, UnknownNameError
 from batchline.notebook import Shown
-from batchline.strings import text
+from batchline.strings import keys, text
 from batchline.units import format_rate
 
 if TYPE_CHECKING:
@@ -369,6 +369,26 @@ class Result(Shown):
             kv=kv,
             prompts=text("simulate.prompts", language, share=f"{self.prompt_busy:.0%}", limit=limit),
         )
+
+    def mended(self, language: str = "en") -> list[str]:
+        """Say what was mended in the trace.
+
+        Parameters
+        ----------
+        language : str
+            "en" or "ko".
+
+        Returns
+        -------
+        list of str
+            Such as "rows without an answer left out: 3".
+        """
+        told = []
+        for what, count in self.repairs.items():
+            key = f"simulate.{what.casefold().replace(' ', '_')}"
+            kind = text(key, language) if key in keys() else what  # traffic of one's own may count anything
+            told.append(text("simulate.mended", language, what=kind, count=f"{count:,}"))
+        return told
 
     def to_dict(self) -> dict[str, Any]:
         """Everything but the single requests, with the names that the command line prints as JSON.

@@ -192,11 +192,18 @@ def create(settings: Settings | None = None) -> Guard:
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
-        for asked in await anyio.to_thread.run_sync(_warm):
-            await answers.json("explore", asked, functools.partial(_explored, asked))
+        first, others = await anyio.to_thread.run_sync(_warm)
+        await explored(first)
         for name, made in _LISTS.items():
             await answers.json(name, None, made)
-        yield
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(explored, others)
+            yield
+            tasks.cancel_scope.cancel()
+
+    async def explored(questions: list[ExploreQuestion]) -> None:
+        for asked in questions:
+            await answers.json("explore", asked, functools.partial(_explored, asked))
 
     answers = _Answers(settings)
     app = FastAPI(
@@ -225,17 +232,18 @@ _LISTS: dict[str, Callable[[], Any]] = {
 }
 
 
-def _warm() -> list[ExploreQuestion]:
-    """Load what takes long, and give the questions with which the page begins."""
+def _warm() -> tuple[list[ExploreQuestion], list[ExploreQuestion]]:
+    """Load what takes long, and give the questions with which the page begins: as most see it, and in other looks."""
     files.static_files()
     look.words("en")
     question = CurveQuestion(model="llama-3.1-70b", on="4xh100-sxm", context="8192")  # type: ignore[arg-type]
     first = {"question": question, "batch_axis": "log", "measured": []}
     looks = (("en", "light", "outline"), ("en", "light", "data"), ("en", "dark", "outline"), ("ko", "light", "outline"))
-    return [
+    asked = [
         ExploreQuestion(language=language, theme=theme, charts=charts, **first)  # type: ignore[arg-type]
         for language, theme, charts in looks
     ]
+    return asked[:2], asked[2:]
 
 
 def _say_no(app: FastAPI) -> None:

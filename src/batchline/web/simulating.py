@@ -118,7 +118,6 @@ def _told(asked: Question, language: str, theme: str) -> dict[str, Any]:
 
     # Compiling would take longer than so few requests do, and the first who asks would wait for it.
     result = asked.answer(compiled=False)
-    warnings = [f"{count:,} {what}." for what, count in result.repairs.items()]
     return {
         "simulation": {**asked.to_dict(), **result.to_dict()},
         "answer": {
@@ -129,7 +128,7 @@ def _told(asked: Question, language: str, theme: str) -> dict[str, Any]:
                 {"name": name, "promise": str(result.promises[name]), "kept": kept}
                 for name, kept in result.keeps().items()
             ],
-            "warnings": warnings,
+            "warnings": result.mended(language),
         },
         "charts": {
             "over_time": chart_simulation.over_time(result, theme=theme, language=language),
