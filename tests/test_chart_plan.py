@@ -1,6 +1,8 @@
 """Plans as pictures: valid Vega-Lite, every member of the front on it, files that can be written."""
 
+import dataclasses
 import json
+import re
 
 import pytest
 
@@ -30,6 +32,16 @@ def test_every_member_of_the_front_is_drawn(answer, theme, tmp_path):
     assert [s["usd_per_month"] for s in stairs] == sorted((s["usd_per_month"] for s in stairs), reverse=True)
     page = save(spec, tmp_path / "front.svg").read_text()
     assert answer.best.accelerator in page
+
+
+def test_the_best_is_inside_the_axes_where_the_front_leaves_it_out(answer):
+    slow = dataclasses.replace(answer.best, tpot_s=9 * max(one.tpot_s for one in answer.front))
+    spec = chart_plan.pareto(dataclasses.replace(answer, candidates=(slow, *answer.candidates[1:])))
+    domains = re.findall(
+        r'"field": "tpot_ms", "scale": {"domain": \[([\d.e+]+), ([\d.e+]+)\]', json.dumps(spec, sort_keys=True)
+    )
+    assert domains
+    assert all(float(low) < slow.tpot_s * 1e3 < float(high) for low, high in domains)
 
 
 def test_the_tornado_says_what_cannot_be(answer, tmp_path):

@@ -68,8 +68,10 @@ def pareto(answer: Plan, *, theme: str = "light", language: str = "en") -> dict[
     colours = [*(palette[role] for role in _ROLES[: len(shown)]), palette["muted"]][: len(groups)]
     points = [_point(one, shown, say("planner.others")) for one in answer.front]
     marked = _marked(answer, say)
-    across = _log_axis([one.tpot_s * 1e3 for one in answer.front], _WIDTH, down=False)
-    up = _log_axis([one.usd_per_month for one in answer.front], _HEIGHT, down=True)
+    # The best may stand beside the front: of equal price it has more bits or fewer devices, and a slower token.
+    shown_at = [*points, *marked]
+    across = _log_axis([one["tpot_ms"] for one in shown_at], _WIDTH, down=False)
+    up = _log_axis([one["usd_per_month"] for one in shown_at], _HEIGHT, down=True)
     x = alt.X(
         "tpot_ms:Q",
         scale=alt.Scale(type="log", nice=False, domain=[across.low, across.high]),
