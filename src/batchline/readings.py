@@ -26,7 +26,18 @@ if TYPE_CHECKING:
     from batchline.prior import Prior
     from batchline.roofline import Floats
 
-__all__ = ["CONFIDENCE", "READINGS", "Prediction", "Steps", "attention_of", "case_of", "ideal_of", "steady", "steps"]
+__all__ = [
+    "CONFIDENCE",
+    "READINGS",
+    "Prediction",
+    "Steps",
+    "attention_of",
+    "case_of",
+    "ideal_of",
+    "numbers_of",
+    "steady",
+    "steps",
+]
 
 READINGS = ("predict", "bound", "serial")
 """The readings of one step, by name."""
@@ -137,16 +148,7 @@ def ideal_of(deployment: Deployment, context: Floats, isl: Floats = 0) -> step.I
         weight_bytes=shared,
         expert_bytes=routed,
         kv_read_bytes=arch.read_bytes(context, deployment.kv),
-        active_params=arch.active_params,
-        prompt_params=arch.active_params - arch.vocab_size * arch.hidden_size,  # a prompt needs the head once
-        attention_flops=arch.attention_flops(context),
-        prompt_attention_flops=arch.prefill_attention_flops(isl),
-        layers=arch.layers,
-        moe_layers=arch.moe_layers,
-        experts=arch.experts or 1,
-        experts_per_token=arch.experts_per_token or 1,
-        hidden_size=arch.hidden_size,
-        kv_heads=arch.kv_heads,
+        **numbers_of(arch, context, isl),
         bandwidth=device.bandwidth,
         flops=device.flops_for(deployment.math),
         flops_bf16=device.flops_for("bf16"),
@@ -156,6 +158,35 @@ def ideal_of(deployment: Deployment, context: Floats, isl: Floats = 0) -> step.I
         dp=deployment.dp,
         ep=deployment.ep,
     )
+
+
+def numbers_of(architecture: Architecture, context: Floats, isl: Floats) -> dict[str, Floats]:
+    """What `step.ideal` takes of the model alone, whatever the devices, the formats and the layout.
+
+    Parameters
+    ----------
+    architecture : Architecture
+        The model.
+    context, isl : float or array
+        Mean tokens of context of a sequence, tokens of a prompt [token].
+
+    Returns
+    -------
+    dict
+        Arguments of `step.ideal` by name.
+    """
+    return {
+        "active_params": architecture.active_params,
+        "prompt_params": architecture.active_params - architecture.vocab_size * architecture.hidden_size,  # head: once
+        "attention_flops": architecture.attention_flops(context),
+        "prompt_attention_flops": architecture.prefill_attention_flops(isl),
+        "layers": architecture.layers,
+        "moe_layers": architecture.moe_layers,
+        "experts": architecture.experts or 1,
+        "experts_per_token": architecture.experts_per_token or 1,
+        "hidden_size": architecture.hidden_size,
+        "kv_heads": architecture.kv_heads,
+    }
 
 
 def case_of(deployment: Deployment) -> prior.Case:
