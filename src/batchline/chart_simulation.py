@@ -180,7 +180,7 @@ def _panel(
             titleBaseline="bottom",
             titleX=-34,
             titleY=-7,
-            format="%" if name in _SHARES else ",~f",
+            format=".1~%" if name in _SHARES else ",~f",
             values=up.ticks,
         ),
         scale=alt.Scale(domain=[up.low, up.high], nice=False),
