@@ -220,6 +220,11 @@ def test_the_load_of_a_curve_is_clients_a_rate_or_a_batch():
     assert serving_of("--rate", "50/s")["ttft_s"] is None
 
 
+def test_a_load_without_lengths_is_refused_not_forgotten():
+    ran = CliRunner().invoke(cli, ["curve", "llama-3.1-8b", "--on", "h100", "--rate", "2/s"])
+    assert "--rate needs the lengths" in str(ran.exception)
+
+
 def test_bursts_caches_budgets_and_drafts_move_ttft_and_tpot():
     plain = serving_of("--rate", "2/s")
     assert serving_of("--rate", "2/s", "--arrivals", "cv:3")["ttft_s"] > plain["ttft_s"]
@@ -239,6 +244,7 @@ def test_bursts_caches_budgets_and_drafts_move_ttft_and_tpot():
         ["--rate", "2/s", "--arrivals", "together"],
         ["--arrivals", "sometimes"],
         ["--speculation", "2,4"],
+        ["--speculation", "0.5,4,1ms,9"],
     ],
 )
 def test_a_load_that_contradicts_itself_is_refused(options):

@@ -23,6 +23,7 @@ FLOORS = [
     [
         "choice",
         "sweep",
+        "curve_question",
         "goodput",
         "simulate",
         "measure",

@@ -131,6 +131,50 @@ def test_it_loads_with_an_answer_and_six_plots(visit):
         assert drawing.count("<path") > 5
 
 
+def test_a_load_is_asked_as_on_the_command_line_and_the_plots_look_at_its_batch(visit):
+    page = visit("#curve?model=llama-3.1-8b&on=1xh100-sxm&isl=1k&osl=256&price=3")
+    assert page.page.locator("#rate").is_enabled()
+    assert "requests in flight" in page.text("#served")
+    before, at = page.text("#served"), page.text("#at-batch")
+    page.page.fill("#rate", "5/s")
+    page.page.fill("#arrivals", "cv:2")
+    page.page.wait_for_function("before => document.querySelector('#served').textContent !== before", arg=before)
+    page.settle()
+    told = json.loads(
+        subprocess.run(
+            [sys.executable, "-m", "batchline", "curve", "llama-3.1-8b", "--on", "h100-sxm", "--price", "3", "--json",
+             "--isl", "1k", "--osl", "256", "--rate", "5/s", "--arrivals", "cv:2"],
+            capture_output=True, text=True, check=True,
+        ).stdout
+    )["serving"]  # fmt: skip
+    assert "at 5.00 req/s" in page.text("#served")
+    assert f"TTFT {told['ttft_s'] * 1e3:.3g} ms" in page.text("#served")
+    assert page.text("#at-batch") != at
+    assert abs(int(page.text("#at-batch")) - told["running_batch"]) <= 0.1 * told["running_batch"] + 1
+    assert page.page.locator("#at-load").is_visible()
+    link = page.hash()
+    assert "rate=5" in link
+    assert "arrivals=cv%3A2" in link
+    again = visit(link)
+    assert again.text("#served") == page.text("#served")
+    # Without lengths there is no load: its fields wait.
+    again.page.fill("#isl", "")
+    again.page.wait_for_function("() => document.querySelector('#served').textContent === ''")
+    assert not again.page.locator("#rate").is_enabled()
+
+
+def test_an_error_speaks_the_language_and_the_labels_of_the_page(visit):
+    page = visit("#curve?model=llama-3.1-8b&on=1xh100-sxm&isl=1k&osl=256&rate=2/s&lang=ko")
+    page.page.fill("#concurrency", "3")
+    page.page.locator("#problem:visible").wait_for()
+    problem = page.text("#problem")
+    assert "동시 요청 수" in problem
+    assert "--" not in problem
+    assert "`" not in problem
+    assert page.page.locator("#concurrency[aria-invalid=true]").count() == 1
+    page.trouble.clear()  # the browser notes that an answer was 422
+
+
 def test_dragging_the_context_changes_the_answer_and_every_plot(visit):
     page = visit()
     before, answer, tiles = page.plots(), page.text("#headline"), page.text("#tiles")

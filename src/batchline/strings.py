@@ -13,7 +13,7 @@ from typing import Final, Self
 
 from batchline.errors import BatchlineError, UnknownNameError
 
-__all__ = ["LANGUAGES", "Sentence", "group", "keys", "said", "text", "told"]
+__all__ = ["LANGUAGES", "Sentence", "group", "keys", "said", "said_parts", "text", "told"]
 
 LANGUAGES: Final = ("en", "ko")
 """Languages of the catalogue: English and Korean."""
@@ -179,6 +179,38 @@ def told(words: str, language: str) -> str:
     return words.told(language) if isinstance(words, Sentence) else words
 
 
+def said_parts(error: BatchlineError, language: str) -> tuple[str, str, str]:
+    """Say the three parts of an error: what was given, what is allowed, what to do next.
+
+    Parameters
+    ----------
+    error : BatchlineError
+        What was raised.
+    language : str
+        "en" or "ko"; parts that the catalogue does not have stay English.
+
+    Returns
+    -------
+    tuple of str
+        The parts; empty where there is none.
+
+    Examples
+    --------
+    >>> said_parts(UnknownNameError("accelerator", "h10", ["h100", "l4"]), "ko")
+    ("'h10': 그런 가속기 없음.", '비슷한 이름: h100.', '')
+    """
+    parts = [error.problem, error.allowed, error.hint]
+    if isinstance(error, UnknownNameError):
+        kind = f"kind_{re.sub('[^a-z]+', '_', error.kind.casefold())}"
+        what = Sentence(f"error.{kind}") if kind in _group("error") else error.kind
+        parts[0] = Sentence("error.unknown", kind=what, given=repr(error.given))
+        if error.closest or error.known:
+            names = ", ".join(error.closest or error.known)
+            parts[1] = Sentence("error.closest" if error.closest else "error.known", names=names)
+    problem, allowed, hint = (told(part, language) for part in parts)
+    return problem, allowed, hint
+
+
 def said(error: BatchlineError, language: str) -> str:
     """Say an error: what was given, what is allowed, what to do next.
 
@@ -187,7 +219,7 @@ def said(error: BatchlineError, language: str) -> str:
     error : BatchlineError
         What was raised.
     language : str
-        "en" or "ko"; parts that the catalogue does not have stay English.
+        As of `said_parts`.
 
     Returns
     -------
@@ -199,12 +231,4 @@ def said(error: BatchlineError, language: str) -> str:
     >>> said(UnknownNameError("accelerator", "h10", ["h100", "l4"]), "ko")
     "'h10': 그런 가속기 없음. 비슷한 이름: h100."
     """
-    parts = [error.problem, error.allowed, error.hint]
-    if isinstance(error, UnknownNameError):
-        kind = f"kind_{re.sub('[^a-z]+', '_', error.kind.casefold())}"
-        what = Sentence(f"error.{kind}") if kind in _group("error") else error.kind
-        parts[0] = Sentence("error.unknown", kind=what, given=repr(error.given))
-        if error.closest or error.known:
-            names = ", ".join(error.closest or error.known)
-            parts[1] = Sentence("error.closest" if error.closest else "error.known", names=names)
-    return " ".join(told(part, language) for part in parts if part)
+    return " ".join(part for part in said_parts(error, language) if part)

@@ -2,21 +2,29 @@
 
 from __future__ import annotations
 
-import math
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
 from batchline.cli import _options
-from batchline.errors import InputError
-from batchline.strings import Sentence
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from batchline.sweep import Curve
+    from batchline.curve_question import Arrivals, Question
 
 _F = TypeVar("_F", bound="Callable[..., Any]")
+
+_NAMES = (
+    "context", "isl", "osl", "reading", "step_limit", "tokens_per_user", "within", "max_batch", "concurrency", "rate",
+    "arrivals", "prefix_hit_rate", "max_num_batched_tokens", "speculation",
+)  # fmt: skip
+
+
+def _arrivals(text: str) -> Arrivals:
+    from batchline.curve_question import parse_arrivals
+
+    return parse_arrivals(text)
 
 
 def curve_options(command: _F) -> _F:
@@ -61,40 +69,13 @@ def curve_options(command: _F) -> _F:
     return _options.deployment_options(_options.profile_option(command))
 
 
-def curve_of(model: str, options: dict[str, Any]) -> tuple[Curve, dict[str, Any] | None]:
-    """Answer the question: the curve, and what it serves if lengths were given."""
-    from batchline import sweep
+def question_of(model: str, options: dict[str, Any]) -> Question:
+    """Put the question that the options ask."""
+    from batchline.curve_question import Question
 
-    lengths = _lengths_of(options)
     deployment = _options.deployment_of(model, options)
-    curve = sweep.curve(
-        deployment,
-        _context_of(options, lengths),
-        options.get("batch"),
-        reading=options["reading"],
-        step_limit=_step_limit_of(options),
-        within=options["within"],
-        max_batch=options["max_batch"],
-        priors=_options.priors_of(options["profile"], deployment),
-    )
-    return curve, None if lengths is None else _served(curve, *lengths, options)
-
-
-def _lengths_of(options: dict[str, Any]) -> tuple[int, int] | None:
-    isl, osl = options["isl"], options["osl"]
-    if (isl is None) != (osl is None):
-        raise InputError(Sentence("error.lengths_together"), "", Sentence("error.give_lengths"))
-    if isl is None:
-        return None
-    if isl < 1 or osl < 1:
-        raise InputError(Sentence("error.lengths_from_1", isl=f"{isl}", osl=f"{osl}"))
-    return isl, osl
-
-
-def _context_of(options: dict[str, Any], lengths: tuple[int, int] | None) -> float:
-    if options["context"] is not None:
-        return float(options["context"])
-    return 4096.0 if lengths is None else lengths[0] + lengths[1] / 2
+    named = {name: options[name] for name in _NAMES}
+    return Question(deployment=deployment, priors=_options.priors_of(options["profile"], deployment), **named)
 
 
 def serving_options(command: _F) -> _F:
@@ -108,7 +89,7 @@ def serving_options(command: _F) -> _F:
         click.option("--rate", type=_options.RATE, metavar="4/s", help="Requests that arrive, instead of clients."),
         click.option(
             "--arrivals",
-            type=_ARRIVALS,
+            type=_options.Quantity("pattern", _arrivals),
             metavar="PATTERN",
             help="poisson, even or cv:2 for a rate; one-by-one, together or batch for clients.",
         ),
@@ -128,76 +109,3 @@ def serving_options(command: _F) -> _F:
     for option in reversed(options):
         command = option(command)
     return command
-
-
-def _pattern(text: str) -> tuple[str, float]:
-    """How requests come: "rate" with the squared variation of gaps, "clients" with their clumping, or "batch"."""
-    known = {
-        "poisson": ("rate", 1.0),
-        "even": ("rate", 0.0),
-        "one-by-one": ("clients", 0.0),
-        "together": ("clients", 1.0),
-        "batch": ("batch", 0.0),
-    }
-    folded = text.strip().casefold()
-    if folded in known:
-        return known[folded]
-    try:
-        variation = float(folded.removeprefix("cv:"))
-    except ValueError:
-        variation = -1.0
-    if not (folded.startswith("cv:") and 0 <= variation < 1e3):
-        raise InputError(f"{text!r} is no pattern of arrivals.", f"Known: {', '.join(known)} and cv:2.")
-    return "rate", variation**2
-
-
-_ARRIVALS = _options.Quantity("pattern", _pattern)
-
-
-def _served(curve: Curve, isl: int, osl: int, options: dict[str, Any]) -> dict[str, Any]:
-    from batchline import prior, readings, serving
-
-    kind, amount = options.get("arrivals") or (None, 0.0)
-    rate, clients = options.get("rate"), options.get("concurrency")
-    if rate is not None and clients is not None:
-        raise InputError("Requests come from clients or at a rate.", "", "Give one of --concurrency and --rate.")
-    if kind is not None and (kind == "rate") != (rate is not None):
-        raise InputError("The pattern of arrivals is not one of this load.", "--rate: poisson, even, cv:2.",
-                         "Without a rate: one-by-one, together, batch.")  # fmt: skip
-    most = clients or curve.optimum.batch
-    load: dict[str, Any] = {"concurrency": most}
-    if rate is not None:
-        load = {"rate": rate, "arrival_scv": amount if kind else 1.0}
-    elif kind == "batch":
-        load = {"batch": most}
-    elif kind == "clients":
-        load["arrival_clumping"] = amount
-    draft = options.get("speculation")
-    state = readings.steady(
-        curve.deployment,
-        isl,
-        osl,
-        **load,
-        max_num_seqs=options.get("max_batch") or math.inf,
-        max_num_batched_tokens=options.get("max_num_batched_tokens"),
-        prefix_hit_rate=options.get("prefix_hit_rate") or 0.0,
-        speculation=draft,
-        priors=curve.priors,
-    )
-    found = {
-        "isl": isl,
-        "osl": osl,
-        **({"rate": rate} if rate is not None else {"concurrency": most}),
-        **state.to_dict(),
-    }
-    if draft is not None:
-        ideal = readings.ideal_of(curve.deployment, isl + osl / 2, isl)
-        known = (curve.priors or prior.load()).coefficients(readings.case_of(curve.deployment))
-        found["tokens_per_step"] = float(serving.tokens_per_step(draft))
-        found["break_even_batch"] = serving.break_even_batch(ideal, known, draft)
-    return found
-
-
-def _step_limit_of(options: dict[str, Any]) -> float | None:
-    limits = [options["step_limit"], 1 / options["tokens_per_user"] if options["tokens_per_user"] else None]
-    return min((limit for limit in limits if limit is not None), default=None)

@@ -53,16 +53,9 @@ RATE = Quantity("rate", units.parse_rate)
 
 
 def _draft(text: str) -> Speculation:
-    from batchline.serving import Speculation
+    from batchline.curve_question import parse_draft
 
-    parts = [part.strip() for part in text.split(",")]
-    try:
-        acceptance, tokens = float(parts[0]), int(parts[1])
-    except (IndexError, ValueError):
-        raise InputError(f"{text!r} is no draft.", "", "Write acceptance, tokens and time: 0.7,3,1ms.") from None
-    if not 0 <= acceptance <= 1 or tokens < 1:
-        raise InputError(f"{text!r} is no draft.", "Acceptance lies from 0 to 1, and a token or more is drafted.")
-    return Speculation(acceptance, tokens, units.parse_duration(parts[2]) if len(parts) > 2 else 0.0)
+    return parse_draft(text)
 
 
 DRAFT = Quantity("draft", _draft)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -49,7 +48,9 @@ def command(model: str, **options: Any) -> None:
     batchline curve qwen3-32b --on h200 --weights fp8 --step-limit 20ms --plot six.html
     batchline curve qwen3-32b --on h200 --profile profile.toml --measured results.json --plot six.png
     """
-    curve, served = _curve_question.curve_of(model, options)
+    asked = _curve_question.question_of(model, options)
+    curve = asked.curve(options["batch"])
+    served = asked.served(curve)
     _warn(curve.deployment, curve)
     laid = _beside.points_of(curve, options["files"])
     if options["as_json"]:
@@ -90,6 +91,8 @@ def _plot(curve: Curve, laid: Sequence[Beside], options: dict[str, Any]) -> None
 
 
 def _print(curve: Curve, served: dict[str, Any] | None, laid: Sequence[Beside]) -> None:
+    from batchline.curve_question import served_sentence
+
     console = _output.console()
     console.print()
     console.print(_title(curve), style="bold")
@@ -97,7 +100,7 @@ def _print(curve: Curve, served: dict[str, Any] | None, laid: Sequence[Beside]) 
     for line, style in _answer(curve):
         console.print(f"  {line}", style=style)
     if served is not None:
-        console.print(f"  {_served_line(served)}")
+        console.print(f"  {served_sentence(served, current())}")
     console.print()
     console.print(_rows(curve))
     console.print()
@@ -145,27 +148,6 @@ def _split(curve: Curve, where: int) -> str:
     )
     parts = [f"{say(f'curve.part_{name}')} {share:.0%}" for share, name in shares if share >= 0.005]
     return say("curve.split", parts=", ".join(parts))
-
-
-def _served_line(served: dict[str, Any]) -> str:
-    numbers = {
-        "isl": f"{served['isl']:,}",
-        "osl": f"{served['osl']:,}",
-        "tpot": format_time(served["tpot_s"]),
-        "ttft": format_time(served["ttft_s"]) if math.isfinite(served["ttft_s"]) else "-",
-        "rate": format_rate(served["output_tokens_per_s"]),
-    }
-    if "rate" in served:
-        line = say("curve.served_rate", arrive=format_rate(served["rate"], "req/s"), **numbers)
-        line = line if math.isfinite(served["ttft_s"]) else say("curve.beyond_rate", **numbers)
-    else:
-        line = say("curve.served", concurrency=f"{served['concurrency']:,}", **numbers)
-    if "break_even_batch" in served:
-        most = served["break_even_batch"]
-        key = "draft_never" if not most else "draft_always" if math.isinf(most) else "draft_pays"
-        line += " " + say(f"curve.{key}", tokens=f"{served['tokens_per_step']:.2f}", batch=f"{most:,.0f}")
-    stops = served["saturated_by"]
-    return f"{line} {say(f'curve.stops_{stops}')}" if stops else line
 
 
 def _rows(curve: Curve) -> Any:

@@ -29,6 +29,7 @@ class _Remembering(click.Command):
 @click.command("report", cls=_Remembering)
 @click.argument("model")
 @_curve_question.curve_options
+@_curve_question.serving_options
 @_beside.option
 @click.option(
     "--plan", "question", type=click.Path(exists=True, dir_okay=False), help="Question saved by batchline plan --save."
@@ -52,13 +53,14 @@ def command(model: str, **options: Any) -> None:
     from batchline import report
 
     again = shlex.join(["batchline", "report", *click.get_current_context().meta[_TYPED]])
-    curve, served = _curve_question.curve_of(model, options)
+    asked = _curve_question.question_of(model, options)
+    curve = asked.curve()
     made = report.report(
         curve,
         language=current(),
         theme=options["theme"],
         command=again,
-        served=served,
+        served=asked.served(curve),
         measured=[one.to_dict() for one in _beside.points_of(curve, options["files"])],
         plan=None if options["question"] is None else _planned(options["question"], curve.priors),
         flips=options["flips"],

@@ -6,6 +6,7 @@ import math
 from typing import TYPE_CHECKING, Any
 
 from batchline import __version__
+from batchline.curve_question import served_sentence
 from batchline.report._picture import svg
 from batchline.report._told import Told, terms
 from batchline.report.blocks import Figure, Items, Section, Table, Text
@@ -47,18 +48,7 @@ class OfCurve:
         blocks: list[Any] = [Text(told.headline(), strong=True), Text(f"{told.split()} {told.why()}")]
         blocks.append(Table(("", "", ""), rows, left=frozenset({0, 2}), strong=0))
         if served is not None:
-            blocks.append(
-                Text(
-                    self.say(
-                        "page.ui_served",
-                        isl=f"{served['isl']:,.0f}",
-                        osl=f"{served['osl']:,.0f}",
-                        tpot=format_time(served["tpot_s"]),
-                        ttft=format_time(served["ttft_s"]),
-                        rate=format_rate(served["output_tokens_per_s"]),
-                    )
-                )
-            )
+            blocks.append(Text(served_sentence(served, self.language)))
         blocks += [Text(warning) for warning in told.warnings()]
         return Section(self.say("answer"), tuple(blocks))
 
@@ -151,7 +141,7 @@ class OfCurve:
         d = self.curve.deployment
         asked = [("page.ui_context", f"{self.curve.context:,.0f}")]
         if served is not None:
-            asked += [("page.ui_isl", f"{served['isl']:,}"), ("page.ui_osl", f"{served['osl']:,}")]
+            asked += [("page.ui_isl", f"{served['isl']:,.0f}"), ("page.ui_osl", f"{served['osl']:,.0f}")]
         if self.curve.step_limit is not None:
             asked.append(("step_limit", format_time(self.curve.step_limit)))
         asked.append(("page.ui_layout", f"TP {d.tp}, PP {d.pp}, DP {d.dp}, EP {d.ep}"))

@@ -22,8 +22,10 @@ from starlette.exceptions import HTTPException
 
 from batchline import __version__, accelerator
 from batchline.errors import BatchlineError, ConfigError, InputError, MeasurementError, UnknownNameError
+from batchline.strings import Sentence
 from batchline.web import compare, downloads, files, look, model, planning, reply, simulating
-from batchline.web.guard import Guard, Limits, problem_body, standard_error
+from batchline.web.guard import Guard, Limits, standard_error
+from batchline.web.problem import language_of, problem_body, validation_error
 from batchline.web.question import CurveQuery, CurveQuestion, FitsElsewhereError, RefusedFieldError, model_of
 from batchline.web.remember import Remembered
 
@@ -111,7 +113,7 @@ class Refusal(Exception):  # noqa: N818  (an answer, not a fault)
         super().__init__(str(error))
 
 
-def _refused(status: int, error: BatchlineError) -> Response:
+def _refused(request: Request, status: int, error: BatchlineError) -> Response:
     kind = error.kind if isinstance(error, RefusedFieldError) else type(error).__name__
     if isinstance(error, FitsElsewhereError):
         kind = "DoesNotFitError"
@@ -121,21 +123,24 @@ def _refused(status: int, error: BatchlineError) -> Response:
     for name in ("missing_bytes", "smallest_count", "layout"):
         if hasattr(error, name):
             more[name] = getattr(error, name)
-    return Response(problem_body(error.problem, error.allowed, error.hint, **more), status, media_type=_JSON)
+    cause = error.cause if isinstance(error, RefusedFieldError) else error
+    return Response(problem_body(cause, language_of(request.scope), _FIELDS, **more), status, media_type=_JSON)
 
 
-def _validation(error: RequestValidationError) -> Response:
+def _validation(request: Request, found: RequestValidationError) -> Response:
     """What pydantic found, as one of our errors."""
-    first = error.errors()[0]
-    names = [str(part) for part in first["loc"] if part not in ("body", "query", "question")]
-    where = ".".join(names)[:100]
-    message = str(first["msg"])
-    problem = f"{where}: {message}." if where else f"The request cannot be read: {message}."
-    body = problem_body(
-        problem, "", "The address /api/v1/openapi.json describes every field.", kind="InputError", field=where
+    error, field = validation_error(found.errors()[0])
+    return Response(
+        problem_body(error, language_of(request.scope), kind="InputError", field=field), 422, media_type=_JSON
     )
-    return Response(body, 422, media_type=_JSON)
 
+
+_FIELDS = frozenset(
+    name
+    for asked in (CurveQuestion, planning.PlanQuestion, planning.PriceQuestion, simulating.SimulateQuestion)
+    for name in asked.model_fields
+)
+"""Names that a question may have, by which errors call what the command line has as options."""
 
 _PROBLEMS: dict[int | str, dict[str, Any]] = {
     status: {"model": model.Problem, "description": text}
@@ -248,28 +253,29 @@ def _warm() -> tuple[list[ExploreQuestion], list[ExploreQuestion]]:
 
 def _say_no(app: FastAPI) -> None:
     @app.exception_handler(BatchlineError)
-    async def _(_: Request, error: BatchlineError) -> Response:
-        return _refused(422, error)
+    async def _(request: Request, error: BatchlineError) -> Response:
+        return _refused(request, 422, error)
 
     @app.exception_handler(Refusal)
-    async def _(_: Request, refusal: Refusal) -> Response:
-        return _refused(refusal.status, refusal.error)
+    async def _(request: Request, refusal: Refusal) -> Response:
+        return _refused(request, refusal.status, refusal.error)
 
     @app.exception_handler(RequestValidationError)
-    async def _(_: Request, error: RequestValidationError) -> Response:
-        return _validation(error)
+    async def _(request: Request, error: RequestValidationError) -> Response:
+        return _validation(request, error)
 
     @app.exception_handler(HTTPException)
-    async def _(_request: Request, error: HTTPException) -> Response:
-        what = {404: "There is nothing at this address.", 405: "This address does not take that method."}
-        body = problem_body(what.get(error.status_code, str(error.detail)), "", "See /api for all addresses.")
+    async def _(request: Request, error: HTTPException) -> Response:
+        what = {404: "serve.no_address", 405: "serve.no_method"}.get(error.status_code)
+        problem = str(error.detail) if what is None else Sentence(what)
+        body = problem_body(InputError(problem, "", Sentence("serve.see_api")), language_of(request.scope))
         return Response(body, error.status_code, headers=error.headers, media_type=_JSON)
 
     @app.exception_handler(Exception)
     async def _(request: Request, error: Exception) -> Response:
         _LOG.error("%s %s failed", request.method, request.url.path, exc_info=error)
-        body = problem_body("Something went wrong here; it is our fault.", "", "The server's log has the details.")
-        return Response(body, 500, media_type=_JSON)
+        ours = BatchlineError(Sentence("serve.our_fault"), "", Sentence("serve.see_log"))
+        return Response(problem_body(ours, language_of(request.scope)), 500, media_type=_JSON)
 
 
 def _serve_catalogue(app: FastAPI, answers: _Answers) -> None:

@@ -8,12 +8,16 @@ import sys
 import time
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import TYPE_CHECKING, TextIO
+
+from batchline.errors import InputError
+from batchline.strings import Sentence
+from batchline.web.problem import language_of, problem_body
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-__all__ = ["HEADERS", "Guard", "Limits", "problem_body"]
+__all__ = ["HEADERS", "Guard", "Limits"]
 
 HEADERS = {
     "content-security-policy": (
@@ -50,11 +54,6 @@ class Limits:
     address_bytes: int = 16 * 2**10
     seconds: float = 30.0
     hosts: frozenset[str] = frozenset()
-
-
-def problem_body(problem: str, allowed: str = "", hint: str = "", **more: Any) -> bytes:
-    """Body of an answer that is an error, like the command line's: what was given, what is allowed, what to do next."""
-    return json.dumps({"problem": problem, "allowed": allowed, "hint": hint, **more}, ensure_ascii=False).encode()
 
 
 class _TooLargeError(Exception):
@@ -100,7 +99,7 @@ class Guard:
         try:
             refused = self._refused(scope)
             if refused:
-                await _refuse(answer, *refused)
+                await _refuse(answer, scope, *refused)
             else:
                 await self._pass(scope, receive, answer, sent)
         finally:
@@ -122,35 +121,34 @@ class Guard:
                 await self._app(scope, bounded, answer)
         except _TooLargeError:
             if not sent["status"]:
-                await _refuse(answer, 413, *self._too_large())
+                await _refuse(answer, scope, 413, self._too_large())
         except TimeoutError:
             if not sent["status"]:
-                limit = f"An answer may take {self._limits.seconds:g} s."
-                await _refuse(answer, 503, "The question takes too long.", limit, "Ask for fewer points at a time.")
+                limit = Sentence("serve.most_seconds", seconds=f"{self._limits.seconds:g}")
+                slow = InputError(Sentence("serve.too_slow"), limit, Sentence("serve.ask_less"))
+                await _refuse(answer, scope, 503, slow)
 
-    def _refused(self, scope: Scope) -> tuple[int, str, str, str] | None:
+    def _refused(self, scope: Scope) -> tuple[int, InputError] | None:
         headers = dict(scope["headers"])
         host = headers.get(b"host", b"").decode("latin-1")
         name = host.rsplit(":", 1)[0] if not host.endswith("]") else host
-        hosts = self._limits.hosts
+        hosts, most = self._limits.hosts, self._limits.address_bytes
         if hosts and name.casefold() not in hosts:
-            known = ", ".join(sorted(hosts))
-            return 421, f"This server is not called {name!r}.", f"It is asked as {known}.", "Name it with --host."
-        if len(scope["raw_path"]) + len(scope["query_string"]) > self._limits.address_bytes:
-            return 414, "The address is too long.", f"Up to {self._limits.address_bytes:,} bytes.", "Send it as a body."
+            known = Sentence("serve.known_hosts", names=", ".join(sorted(hosts)))
+            return 421, InputError(Sentence("serve.other_host", name=repr(name)), known, Sentence("serve.name_host"))
+        if len(scope["raw_path"]) + len(scope["query_string"]) > most:
+            longest = Sentence("serve.most_bytes", bytes=f"{most:,}")
+            return 414, InputError(Sentence("serve.long_address"), longest, Sentence("serve.send_body"))
         length = headers.get(b"content-length", b"0")
         if not length.isdigit() or len(length) > 18:
-            return 400, "The length of the request is no number.", "", ""
+            return 400, InputError(Sentence("serve.no_length"))
         if int(length) > self._limits.body_bytes:
-            return (413, *self._too_large())
+            return 413, self._too_large()
         return None
 
-    def _too_large(self) -> tuple[str, str, str]:
-        return (
-            "The request is too large.",
-            f"Up to {self._limits.body_bytes // 2**20} MiB.",
-            "A config.json has a few kilobytes; split a long result file.",
-        )
+    def _too_large(self) -> InputError:
+        most = Sentence("serve.most_mib", mib=f"{self._limits.body_bytes // 2**20}")
+        return InputError(Sentence("serve.too_large"), most, Sentence("serve.split_file"))
 
     def _note(self, scope: Scope, sent: dict[str, int], seconds: float) -> None:
         if self._log is None:
@@ -169,8 +167,8 @@ class Guard:
         print(json.dumps(line), file=self._log, flush=True)
 
 
-async def _refuse(send: Send, status: int, problem: str, allowed: str, hint: str) -> None:
-    body = problem_body(problem, allowed, hint)
+async def _refuse(send: Send, scope: Scope, status: int, error: InputError) -> None:
+    body = problem_body(error, language_of(scope))
     headers = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
     if status == 413:
         headers.append((b"connection", b"close"))

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import ConfigDict, Field
 
-from batchline import units
 from batchline.errors import BatchlineError, InputError
 from batchline.serving import NETWORK_BANDWIDTH
 from batchline.strings import text, told
@@ -22,13 +21,12 @@ from batchline.web.question import (
     DeploymentQuestion,
     Duration,
     Length,
+    Load,
     Name,
     RefusedFieldError,
     architecture_of,
     deployment_of,
     priors_of,
-    quantity,
-    reader,
 )
 
 if TYPE_CHECKING:
@@ -39,7 +37,6 @@ if TYPE_CHECKING:
 __all__ = ["PlanQuestion", "PriceQuestion", "flipped", "planned", "priced"]
 
 Share = Annotated[float, Field(ge=0, lt=1)]
-Load = Annotated[float, reader(units.parse_rate), Field(gt=0, le=1e9), quantity("1/s", 0, 1e9)]
 Promised = Annotated[str, Field(max_length=40, examples=["p95:40ms"])]
 Names = Annotated[list[Name], Field(max_length=64)]
 

@@ -6,16 +6,18 @@ import os
 import re
 from dataclasses import replace
 from functools import lru_cache
-from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationInfo, WithJsonSchema, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationInfo, WithJsonSchema
 
-from batchline import accelerator, architecture, precision, sweep, units
+from batchline import accelerator, architecture, curve_question, precision, units
 from batchline.accelerator import Accelerator
 from batchline.architecture import Architecture
 from batchline.calibrate.profile import MOST_BYTES, Profile
 from batchline.deployment import Deployment
 from batchline.errors import BatchlineError, DoesNotFitError, InputError, UnknownNameError
+from batchline.strings import Sentence
+from batchline.web.problem import fields_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -31,15 +33,16 @@ __all__ = [
     "DeploymentQuestion",
     "Duration",
     "Length",
+    "Load",
     "Name",
     "RefusedFieldError",
+    "answered",
     "architecture_of",
     "curve_of",
     "deployment_of",
     "model_of",
     "priors_of",
-    "quantity",
-    "reader",
+    "question_of",
 ]
 
 _LONGEST_TEXT = 200
@@ -53,6 +56,7 @@ class RefusedFieldError(BatchlineError):
 
     def __init__(self, field: str, error: BatchlineError) -> None:
         self.field = field
+        self.cause = error
         self.kind = type(error).__name__
         super().__init__(error.problem, error.allowed, error.hint)
 
@@ -81,7 +85,7 @@ def reader(read: Callable[[str], Any]) -> BeforeValidator:
             return value
         if len(value) > _LONGEST_TEXT:
             raise RefusedFieldError(
-                str(info.field_name), InputError(f"A text of {len(value):,} characters is no value.")
+                str(info.field_name), InputError(Sentence("serve.long_text", length=f"{len(value):,}"))
             )
         try:
             return read(value)
@@ -105,9 +109,9 @@ def _batches(text: str) -> list[int]:
         doubles = doubling is not None and int(doubling[2]) == 2 * int(doubling[1]) and first == 2 * int(doubling[2])
         if not doubles and last - first >= _MOST_BATCHES:
             raise InputError(
-                f"{part[0]!r} has {last - first + 1:,} batches.",
-                f"A reply holds {_MOST_BATCHES:,} at the most.",
-                "Write a shorter range, or let it double: 1,2,4..4096.",
+                Sentence("serve.many_batches", given=repr(part[0]), count=f"{last - first + 1:,}"),
+                Sentence("serve.most_batches", most=f"{_MOST_BATCHES:,}"),
+                Sentence("serve.write_shorter_range"),
             )
     return units.parse_batches(text)
 
@@ -128,6 +132,7 @@ Bandwidth = Annotated[
 Rate = Annotated[
     float, reader(units.parse_flops), Field(ge=1, le=_LARGEST, allow_inf_nan=False), quantity("FLOP/s", 1, _LARGEST)
 ]
+Load = Annotated[float, reader(units.parse_rate), Field(gt=0, le=1e9), quantity("1/s", 0, 1e9)]
 Size = Annotated[
     float, reader(units.parse_bytes), Field(ge=1, le=_LARGEST, allow_inf_nan=False), quantity("B", 1, _LARGEST)
 ]
@@ -198,27 +203,20 @@ class CurveQuery(DeploymentQuestion):
         description="predict: what a real engine shows; bound: the article's floor; serial: attention and FFN in turn.",
     )
 
-    @model_validator(mode="after")
-    def _both_lengths(self) -> Self:
-        if (self.isl is None) != (self.osl is None):
-            given, missing = ("isl", "osl") if self.osl is None else ("osl", "isl")
-            raise RefusedFieldError(
-                missing, InputError(f"{given} was given without {missing}.", "isl and osl go together.", "Give both.")
-            )
-        return self
-
-    @property
-    def mean_context(self) -> float:
-        """Mean context of a sequence [token]."""
-        if self.context is not None:
-            return float(self.context)
-        return 4096.0 if self.isl is None or self.osl is None else self.isl + self.osl / 2
-
-    @property
-    def limit(self) -> float | None:
-        """Longest step allowed [s]."""
-        limits = [self.step_limit, None if self.tokens_per_user is None else 1 / self.tokens_per_user]
-        return min((limit for limit in limits if limit is not None), default=None)
+    concurrency: Annotated[int, Field(ge=1, le=10_000_000)] | None = Field(
+        default=None, description="Requests that clients keep in flight; the batch to run if absent. Goes with lengths."
+    )
+    rate: Load | None = Field(default=None, description="Requests that arrive [1/s], instead of clients.")
+    arrivals: Annotated[str, Field(max_length=40, examples=["cv:2"])] | None = Field(
+        default=None, description="poisson, even or cv:2 for a rate; one-by-one, together or batch for clients."
+    )
+    prefix_hit_rate: Annotated[float, Field(ge=0, le=1)] = Field(
+        default=0.0, description="Share of a prompt in the cache [-]."
+    )
+    max_num_batched_tokens: Length | None = Field(default=None, description="Chunked-prefill budget of a step.")
+    speculation: Annotated[str, Field(max_length=80, examples=["0.7,3,1ms"])] | None = Field(
+        default=None, description="Acceptance [-], drafted tokens, time to draft one."
+    )
 
 
 class Brought(BaseModel):
@@ -254,7 +252,7 @@ def model_of(name: str) -> Architecture:
     if known is None:
         raise RefusedFieldError(
             "model",
-            UnknownNameError("model", name, _model_names(), "Drop its config.json, or pick one of the list."),
+            UnknownNameError("model", name, _model_names(), Sentence("serve.drop_config")),
         )
     return _known_model(known)
 
@@ -282,9 +280,9 @@ def architecture_of(question: Any) -> Architecture:
         raise RefusedFieldError(
             "model",
             InputError(
-                "No model was named." if config is None else "A model and a config were given.",
-                "One of the two.",
-                "Pick a model, or drop its config.json.",
+                Sentence("serve.no_model" if config is None else "serve.two_models"),
+                Sentence("serve.one_of_two"),
+                Sentence("serve.drop_config"),
             ),
         )
     if config is None:
@@ -296,7 +294,7 @@ def architecture_of(question: Any) -> Architecture:
     except BatchlineError as error:
         raise RefusedFieldError("config", error) from None
     except RecursionError:
-        raise RefusedFieldError("config", InputError("The config is nested too deeply.")) from None
+        raise RefusedFieldError("config", InputError(Sentence("serve.nested", what="config.json"))) from None
 
 
 def _brought(question: Any, what: str) -> Any:
@@ -348,7 +346,9 @@ def _accelerator(question: DeploymentQuestion) -> tuple[int, Accelerator]:
     except BatchlineError as error:
         raise RefusedFieldError("on", error) from None
     if count > _MOST_DEVICES:
-        too_many = InputError(f"{count:,} devices are more than one deployment has.", f"Up to {_MOST_DEVICES:,}.")
+        too_many = InputError(
+            Sentence("serve.many_devices", count=f"{count:,}"), Sentence("serve.to_limit", limit=f"{_MOST_DEVICES:,}")
+        )
         raise RefusedFieldError("on", too_many)
     bandwidth, flops, memory = question.bandwidth, question.flops, question.memory
     if name.casefold() == "custom":
@@ -363,9 +363,9 @@ def _accelerator(question: DeploymentQuestion) -> tuple[int, Accelerator]:
             raise RefusedFieldError(
                 missing,
                 InputError(
-                    "An accelerator of your own needs its three figures.",
-                    "bandwidth, flops and memory.",
-                    "Like 3.35TB/s, 989TFLOPS and 80GB.",
+                    Sentence("error.three_figures"),
+                    "",
+                    Sentence("error.give_figures"),
                 ),
             )
         device = Accelerator.custom(bandwidth=bandwidth, flops=flops, memory=memory)
@@ -374,6 +374,9 @@ def _accelerator(question: DeploymentQuestion) -> tuple[int, Accelerator]:
             device = Accelerator.load(accelerator.resolve(name)).override(
                 bandwidth=bandwidth, flops=flops, memory=memory
             )
+        except UnknownNameError as error:
+            unknown = UnknownNameError(error.kind, error.given, error.closest, Sentence("serve.own_accelerator"))
+            raise RefusedFieldError("on", unknown) from None
         except BatchlineError as error:
             raise RefusedFieldError("on", error) from None
     if question.link is None:
@@ -442,6 +445,50 @@ def _deployment(question: DeploymentQuestion) -> Deployment:
     )
 
 
+def question_of(question: CurveQuery) -> curve_question.Question:
+    """Put a question as the command line puts it.
+
+    Parameters
+    ----------
+    question : CurveQuery
+        What was asked.
+
+    Returns
+    -------
+    batchline.curve_question.Question
+        The same, with its deployment.
+
+    Raises
+    ------
+    RefusedFieldError
+        With the name of the field, if one is at fault.
+    BatchlineError
+        As of `Deployment`.
+    """
+    given: dict[str, Any] = {name: getattr(question, name) for name in _ASKED}
+    for name, read in _READ:
+        if (text := getattr(question, name)) is not None:
+            try:
+                given[name] = read(text)
+            except BatchlineError as error:
+                raise RefusedFieldError(name, error) from None
+    deployment = deployment_of(question)
+    try:
+        return curve_question.Question(deployment=deployment, priors=priors_of(question), **given)
+    except InputError as error:
+        raise RefusedFieldError(fields_of(error.problem)[0], error) from None
+
+
+_ASKED = (
+    "context", "isl", "osl", "reading", "step_limit", "tokens_per_user", "within", "max_batch", "concurrency", "rate",
+    "prefix_hit_rate", "max_num_batched_tokens",
+)  # fmt: skip
+_READ: tuple[tuple[str, Callable[[str], Any]], ...] = (
+    ("arrivals", curve_question.parse_arrivals),
+    ("speculation", curve_question.parse_draft),
+)
+
+
 def curve_of(question: CurveQuery, batch: Any = None) -> Curve:
     """Answer a question with the library's own function.
 
@@ -457,22 +504,31 @@ def curve_of(question: CurveQuery, batch: Any = None) -> Curve:
     Curve
         As of `batchline.sweep.curve`.
     """
-    deployment = deployment_of(question)
+    return answered(question_of(question), question.batch if batch is None else batch)
+
+
+def answered(asked: curve_question.Question, batch: Any = None) -> Curve:
+    """Answer a question; if the model does not fit, with the layout that would hold it.
+
+    Parameters
+    ----------
+    asked : batchline.curve_question.Question
+        What was asked.
+    batch : array-like, optional
+        Batches to evaluate [sequence].
+
+    Returns
+    -------
+    Curve
+        As of `batchline.sweep.curve`.
+    """
     try:
-        return sweep.curve(
-            deployment,
-            question.mean_context,
-            question.batch if batch is None else batch,
-            reading=question.reading,
-            step_limit=question.limit,
-            within=question.within,
-            max_batch=question.max_batch,
-            priors=priors_of(question),
-        )
+        return asked.curve(batch)
     except DoesNotFitError as error:
         if error.smallest_count is None:
             raise
-        raise FitsElsewhereError(error, _layout(deployment, question.mean_context, error.smallest_count)) from None
+        layout = _layout(asked.deployment, asked.mean_context, error.smallest_count)
+        raise FitsElsewhereError(error, layout) from None
 
 
 def _layout(deployment: Deployment, context: float, count: int) -> dict[str, int]:

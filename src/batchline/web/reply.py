@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import math
 from typing import TYPE_CHECKING, Any
 
 from batchline import accelerator as accelerators
@@ -11,10 +10,11 @@ from batchline import architecture, chart, precision, prior, readings
 from batchline import price as prices
 from batchline.calibrate.profile import CalibratedPrior
 from batchline.cli import show
+from batchline.curve_question import served_sentence
 from batchline.report import Change, Told, on_whole_batches, terms, what_if
 from batchline.strings import text
 from batchline.web import live
-from batchline.web.question import curve_of, model_of
+from batchline.web.question import answered, model_of, question_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -32,7 +32,6 @@ __all__ = [
     "model_record",
     "model_records",
     "price_records",
-    "served",
 ]
 
 _PLOTS = ("1.1", "1.2", "1.3", "2.1", "2.2", "2.3")
@@ -100,20 +99,12 @@ def choices() -> dict[str, list[str]]:
 # -- one curve -----------------------------------------------------------------------------------------------------
 
 
-def served(curve: Curve, isl: float, osl: float, max_batch: int | None = None) -> dict[str, Any]:
-    """Steady state at the batch to run, with the keys of `batchline curve --json`."""
-    limit = math.inf if max_batch is None else max_batch
-    state = readings.steady(curve.deployment, isl, osl, curve.optimum.batch, max_num_seqs=limit, priors=curve.priors)
-    return {"isl": isl, "osl": osl, "concurrency": curve.optimum.batch, **state.to_dict()}
-
-
 def curve_reply(question: CurveQuery) -> dict[str, Any]:
     """Give what `batchline curve --json` prints."""
-    curve = curve_of(question)
-    reply = curve.to_dict()
-    if question.isl is not None and question.osl is not None:
-        reply["serving"] = served(curve, question.isl, question.osl, question.max_batch)
-    return reply
+    asked = question_of(question)
+    curve = answered(asked, question.batch)
+    served = asked.served(curve)
+    return curve.to_dict() | ({} if served is None else {"serving": served})
 
 
 def _columns(curve: Curve) -> dict[str, Any]:
@@ -214,7 +205,8 @@ def explored(
     dict
         `answer`, `points`, `charts`, `changes`, what the `profile` is, and scalars with the names of the JSON output.
     """
-    first = curve_of(question, [1.0])
+    asked = question_of(question)
+    first = answered(asked, [1.0])
     curve = on_whole_batches(first)
     told = Told(curve, language)
     look: dict[str, Any] = {"batch_axis": batch_axis, "language": language, "measured": measured}
@@ -222,8 +214,9 @@ def explored(
     if charts in ("specs", "outline"):
         shown = _specs(curve, shown, theme=theme, language=language, batch_axis=batch_axis)
     scalars = {key: value for key, value in first.to_dict().items() if key != "points"}
-    if question.isl is not None and question.osl is not None:
-        scalars["serving"] = served(curve, question.isl, question.osl, question.max_batch)
+    served = asked.served(first)
+    if served is not None:
+        scalars["serving"] = served
     changes = None
     if charts in ("specs", "data"):
         found = what_if(first, within=question.within, max_batch=question.max_batch)
@@ -236,6 +229,7 @@ def explored(
             "title": curve.titled(language),
             "headline": told.headline(),
             "sentences": [told.split(), told.why()],
+            "served": "" if served is None else served_sentence(served, language),
             "tiles": told.tiles(),
             "facts": told.facts(),
             "basis": told.basis(),

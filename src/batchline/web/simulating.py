@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import Field
 
-from batchline.web.planning import Load, Promised  # noqa: TC001  (pydantic reads them)
-from batchline.web.question import Brought, DeploymentQuestion, Duration, Length, deployment_of, priors_of
+from batchline.web.planning import Promised  # noqa: TC001  (pydantic reads them)
+from batchline.web.question import Brought, DeploymentQuestion, Duration, Length, Load, deployment_of, priors_of
 
 if TYPE_CHECKING:
     from batchline.simulate.question import Question

@@ -25,7 +25,7 @@ function factsInto(list, facts) {
 let spokenTimer = 0;
 
 export function showAnswer(reply) {
-  const { answer, curve } = reply;
+  const { answer } = reply;
   byId("curve-reply").classList.remove("stale");
   byId("problem").hidden = true;
   put(byId("title"), answer.title);
@@ -36,14 +36,7 @@ export function showAnswer(reply) {
   factsInto(byId("facts"), answer.facts);
   put(byId("basis"), answer.basis);
   if (reply.profile) put(byId("profile-name"), say("ui_profile_given", reply.profile));
-  const served = curve.serving;
-  byId("served").hidden = !served;
-  if (served) {
-    put(byId("served"), say("ui_served", {
-      isl: whole(served.isl), osl: whole(served.osl), tpot: time(served.tpot_s), ttft: time(served.ttft_s),
-      rate: rate(served.output_tokens_per_s),
-    }));
-  }
+  put(byId("served"), answer.served);
   clearTimeout(spokenTimer);
   spokenTimer = setTimeout(() => put(byId("spoken"), answer.headline), 700);
 }

@@ -1,5 +1,10 @@
 // Asking the server. While a slider moves, only the newest question matters.
 
+import { state } from "./state.js";
+
+// Errors come in the language of the page.
+const headers = (type) => ({ "accept-language": state.language ?? "en", ...(type && { "content-type": type }) });
+
 export class Refused extends Error {
   constructor(status, body) {
     super(body.problem ?? "");
@@ -10,8 +15,8 @@ export class Refused extends Error {
 
 export async function ask(address, question, signal) {
   const options = question === undefined
-    ? { signal }
-    : { signal, method: "POST", headers: { "content-type": "application/json" }, body: JSON.stringify(question) };
+    ? { signal, headers: headers() }
+    : { signal, method: "POST", headers: headers("application/json"), body: JSON.stringify(question) };
   const reply = await fetch(address, options);
   if (!reply.ok) {
     const body = await reply.json().catch(() => ({ problem: `${reply.status} ${reply.statusText}` }));
@@ -22,14 +27,14 @@ export async function ask(address, question, signal) {
 
 export async function fetchBlob(address, question) {
   const reply = await fetch(address, {
-    method: "POST", headers: { "content-type": "application/json" }, body: JSON.stringify(question),
+    method: "POST", headers: headers("application/json"), body: JSON.stringify(question),
   });
   if (!reply.ok) throw new Refused(reply.status, await reply.json().catch(() => ({})));
   return reply.blob();
 }
 
 export async function upload(address, text) {
-  const reply = await fetch(address, { method: "POST", headers: { "content-type": "text/plain" }, body: text });
+  const reply = await fetch(address, { method: "POST", headers: headers("text/plain"), body: text });
   const body = await reply.json().catch(() => ({ problem: `${reply.status} ${reply.statusText}` }));
   if (!reply.ok) throw new Refused(reply.status, body);
   return body;

@@ -8,6 +8,7 @@ const shown = document.getElementById("at-batch");
 const numbers = document.getElementById("at-numbers");
 const bars = document.getElementById("breakdown");
 const back = document.getElementById("at-run");
+const ofLoad = document.getElementById("at-load");
 const barsAt = document.getElementById("breakdown-at");
 
 export class Cursor {
@@ -66,18 +67,16 @@ export class Cursor {
     return log ? Math.log(batch / low) / Math.log(high / low) : (batch - low) / (high - low);
   }
 
-  // `axis` are the ends of the plots' batch axis.
-  show(points, curve, axis) {
-    this.points = points;
-    this.curve = curve;
-    this.axis = axis;
+  // `axis` are the ends of the plots' batch axis, `load` the batch that the load asked for keeps running, or null.
+  show(points, curve, axis, load) {
+    Object.assign(this, { points, curve, axis, load });
     slider.max = String(points.batch.length - 1);
     this.update();
   }
 
   get index() {
     if (this.hover !== null && this.hover < this.points.batch.length) return this.hover;
-    const wanted = state.at ?? this.curve.optimum.batch;
+    const wanted = state.at ?? this.load ?? this.curve.optimum.batch;
     const list = this.points.batch;
     let best = 0;
     for (let i = 1; i < list.length; i++) if (Math.abs(list[i] - wanted) < Math.abs(list[best] - wanted)) best = i;
@@ -91,6 +90,7 @@ export class Cursor {
     const batch = points.batch[i];
     slider.value = String(i);
     back.hidden = state.at === null;
+    ofLoad.hidden = this.load === null || state.at !== null || this.hover !== null;
     slider.setAttribute("aria-valuetext", `${whole(batch)}, ${time(points.t_step_s[i])}`);
     shown.textContent = whole(batch);
     const share = this.shareOf(batch);

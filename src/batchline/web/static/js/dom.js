@@ -59,9 +59,17 @@ export function tilesInto(holder, rows) {
   }
 }
 
+// The server names fields between backticks; the page has labels for those that are on it.
+function labelled(text, box) {
+  return text.replace(/`(\w+)`/g, (_, field) => {
+    const at = box.closest(".view")?.querySelector(`[data-field="${field}"] :is(label, legend, .label)`);
+    return at ? at.textContent.replace(/ \[.*/, "") : field;
+  });
+}
+
 export function problemInto(box, body, actions = []) {
-  box.replaceChildren(element("strong", body.problem));
-  for (const text of [body.allowed, body.hint]) if (text) box.append(element("span", text));
+  box.replaceChildren(element("strong", labelled(body.problem, box)));
+  for (const text of [body.allowed, body.hint]) if (text) box.append(element("span", labelled(text, box)));
   for (const [text, act] of actions) box.append(button(text, act, ""));
   box.hidden = false;
 }

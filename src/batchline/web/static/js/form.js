@@ -2,11 +2,19 @@
 
 import { Combobox } from "./combobox.js";
 import { byId } from "./dom.js";
-import { current } from "./state.js";
+import { current, withLengths } from "./state.js";
 import { bytes, count, say, usd, whole } from "./words.js";
 
-const PLAIN = ["weights", "kv", "engine", "isl", "osl", "max_batch", "tp", "pp", "dp", "ep"];
+const LAYOUT = ["max_batch", "tokens_per_user", "within", "tp", "pp", "dp", "ep", "engine_version"];
+const LENGTHS = ["isl", "osl"];
+const LOAD = ["rate", "concurrency", "arrivals", "prefix_hit_rate", "max_num_batched_tokens", "speculation"];
+const OWN = ["bandwidth", "flops", "memory", "link"];
+// Fields that wait in a box to be opened; it opens by itself when one of them is given.
+const BOXES = { more: LAYOUT, requests: [...LENGTHS, ...LOAD], own: OWN };
+const TYPED = Object.values(BOXES).flat();
+const PLAIN = ["weights", "kv", "engine", ...TYPED];
 const DEFAULT = { kv: "bf16", engine: "vllm", tp: "0", pp: "1", dp: "1", ep: "1" };
+const OWN_ACCELERATOR = "custom";
 const READINGS = ["predict", "bound", "serial"];
 
 // Slider positions, and the value of each. The last of a limit means none.
@@ -35,8 +43,11 @@ export class Form {
     });
     this.accelerator = new Combobox(byId("accelerator-combo"), {
       id: "accelerator",
-      search: (text) => search(catalogue.accelerators, text, (row) => `${row.name} ${row.label} ${row.vendor} ${row.generation} ${row.aliases.join(" ")}`)
-        .map((row) => ({ value: row.name, name: row.name, detail: acceleratorDetail(row) })),
+      search: (text) => [
+        ...search(catalogue.accelerators, text, (row) => `${row.name} ${row.label} ${row.vendor} ${row.generation} ${row.aliases.join(" ")}`)
+          .map((row) => ({ value: row.name, name: row.name, detail: acceleratorDetail(row) })),
+        ...(OWN_ACCELERATOR.startsWith(text) ? [{ value: OWN_ACCELERATOR, name: OWN_ACCELERATOR, detail: say("ui_own") }] : []),
+      ],
       choose: (name) => this.set({ accelerator: name, price: undefined }),
       nothing: () => say("ui_nothing"),
     });
@@ -96,7 +107,7 @@ export class Form {
     const question = current();
     if (value === null) delete question[name];
     else question[name] = SLIDERS[name].unit ? `${value}${SLIDERS[name].unit}` : String(value);
-    if (name === "context") { delete question.isl; delete question.osl; byId("isl").value = byId("osl").value = ""; }
+    if (name === "context") { delete question.isl; delete question.osl; byId("isl").value = byId("osl").value = ""; byId("load").disabled = true; }
   }
 
   read(name, text) {
@@ -168,9 +179,11 @@ export class Form {
     options("kv", this.catalogue.choices.kv.map((name) => [name, name]), question.kv ?? DEFAULT.kv);
     const engines = [...new Set([...this.catalogue.choices.engine, "vllm", question.engine ?? "vllm"])].sort();
     options("engine", engines.map((name) => [name, name]), question.engine ?? DEFAULT.engine);
-    for (const field of ["isl", "osl", "max_batch", "tp", "pp", "dp", "ep"])
+    for (const field of TYPED)
       if (document.activeElement !== byId(field)) byId(field).value = question[field] ?? DEFAULT[field] ?? "";
-    if (["isl", "osl", "max_batch", "tp", "pp", "dp", "ep"].some((field) => question[field])) byId("more").open = true;
+    for (const [box, fields] of Object.entries(BOXES)) if (fields.some((field) => question[field])) byId(box).open = true;
+    if (question.accelerator === OWN_ACCELERATOR) byId("own").open = true;
+    byId("load").disabled = !withLengths(question);
     const reading = question.reading ?? "predict";
     for (const input of document.querySelectorAll("input[name=reading]")) input.checked = input.value === reading;
     byId("reading-means").textContent = say(`ui_reading_${reading}_means`);
@@ -186,7 +199,8 @@ export class Form {
     const input = at ? (this.sliders[at]?.text ?? document.getElementById(at)) : null;
     if (!input) return;
     input.setAttribute("aria-invalid", "true");
-    if (byId("more").contains(input)) byId("more").open = true;
+    const box = input.closest("details.more");
+    if (box) box.open = true;
   }
 }
 

@@ -11,7 +11,7 @@ import { Form, searchModels } from "./form.js";
 import { PlanView } from "./plan.js";
 import { PriceView } from "./prices.js";
 import { SimulateView } from "./simulate.js";
-import { VIEWS, address, asked, current, follow, remember, state } from "./state.js";
+import { VIEWS, address, asked, current, follow, loaded, remember, state } from "./state.js";
 import { label, say, speak } from "./words.js";
 
 const PLOTS = ["1.1", "1.2", "1.3", "2.1", "2.2", "2.3"];
@@ -85,14 +85,15 @@ async function show({ reply, charts, edited }, { question }) {
   if (edited !== state.edited) return;
   form.refuse(null);
   showAnswer(reply);
+  const load = loaded(question) ? reply.curve.serving.running_batch : null;
   if (charts === "outline") {
     await Promise.all(figures.map((figure, i) => figure.draw(reply.charts[PLOTS[i]], { label: `${PLOTS[i]} ${reply.answer.headline}` })));
     drawn = wanted;
     cursor.over(figures);
-    cursor.show(reply.points, reply.curve, axisOf(Object.fromEntries(reply.charts["1.1"].params.map((p) => [p.name, p.value]))));
+    cursor.show(reply.points, reply.curve, axisOf(Object.fromEntries(reply.charts["1.1"].params.map((p) => [p.name, p.value]))), load);
   } else {
     performance.mark("arrived");
-    cursor.show(reply.points, reply.curve, axisOf(reply.charts.signals));
+    cursor.show(reply.points, reply.curve, axisOf(reply.charts.signals), load);
     await Promise.all(figures.map((figure) => figure.put(reply.charts)));
     performance.measure("drawing", "arrived");
   }

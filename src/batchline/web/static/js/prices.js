@@ -3,11 +3,10 @@
 import { Newest, Refused, ask } from "./api.js";
 import { byId, csv, element, fill, problemInto, put, saveAs } from "./dom.js";
 import { Fields } from "./fields.js";
-import { asked, current, remember, state } from "./state.js";
+import { OF_DEPLOYMENT, asked, current, remember, state } from "./state.js";
 import { percent, say, usd, whole } from "./words.js";
 
 const SHARES = Array.from({ length: 20 }, (_, i) => Number(((i + 1) * 0.05).toFixed(2)));
-const OF_DEPLOYMENT = ["model", "config", "profile", "on", "weights", "kv", "tp", "pp", "dp", "ep", "engine", "price", "reading"];
 
 export class PriceView {
   constructor() {
@@ -32,7 +31,7 @@ export class PriceView {
 
   ask() {
     const deployment = asked(current());
-    const question = Object.fromEntries(Object.entries(deployment).filter(([name]) => OF_DEPLOYMENT.includes(name)));
+    const question = Object.fromEntries(Object.entries(deployment).filter(([name]) => name === "reading" || OF_DEPLOYMENT.includes(name)));
     for (const [name, value] of Object.entries(state.prices)) question[name] = /^[\d.]+$/.test(value) ? Number(value) : value;
     if (typeof question.tpot === "number") question.tpot /= 1000;
     remember();

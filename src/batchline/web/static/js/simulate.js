@@ -4,11 +4,10 @@ import { Newest, Refused, ask } from "./api.js";
 import { byId, csv, element, fill, problemInto, put, saveAs, tilesInto } from "./dom.js";
 import { Fields } from "./fields.js";
 import { Figure } from "./figures.js";
-import { asked, current, remember, state } from "./state.js";
+import { OF_DEPLOYMENT, asked, current, remember, state } from "./state.js";
 import { say, time } from "./words.js";
 
 const RATES = [0.1, 0.2, 0.3, 0.5, 0.7, 1, 1.5, 2, 3, 4, 5, 6, 7, 8, 10, 12, 15, 20, 25, 30, 40, 50, 70, 100];
-const OF_DEPLOYMENT = ["model", "config", "profile", "on", "weights", "kv", "tp", "pp", "dp", "ep", "engine", "price"];
 const METRICS = ["ttft", "tpot", "itl", "e2e", "wait"];
 const POINTS = ["p50", "p90", "p95", "p99", "mean", "max"];
 const TEXTS = ["arrivals", "ttft", "tpot", "itl", "e2e", "shared_prefix"];

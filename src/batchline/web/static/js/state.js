@@ -2,7 +2,15 @@
 
 const DEFAULTS = { model: "llama-3.1-70b", count: "4", accelerator: "h100-sxm", context: "8192" };
 const PARALLEL = ["tp", "pp", "dp", "ep"];
-const FIELDS = ["weights", "kv", ...PARALLEL, "engine", "price", "context", "isl", "osl", "max_batch", "step_limit", "reading"];
+const OWN = ["bandwidth", "flops", "memory", "link"];
+const LOAD = ["rate", "concurrency", "arrivals", "prefix_hit_rate", "max_num_batched_tokens", "speculation"];
+const OF_REQUESTS = ["isl", "osl", ...LOAD];  // wait until both lengths are there
+const FIELDS = [
+  "weights", "kv", ...PARALLEL, "engine", "engine_version", "price", ...OWN, "context", "isl", "osl", "max_batch", "step_limit",
+  "tokens_per_user", "within", "reading", ...LOAD,
+];
+// What of a question names the deployment: the price sheet and the simulation take it over.
+export const OF_DEPLOYMENT = ["model", "config", "profile", "on", "weights", "kv", ...PARALLEL, "engine", "engine_version", "price", ...OWN];
 
 export const letters = ["A", "B", "C", "D"];
 
@@ -25,6 +33,11 @@ const OTHERS = { plan: "p.", prices: "s.", simulate: "t." };
 
 export const current = () => state.questions[state.edited];
 
+export const withLengths = (question) => Boolean(question.isl && question.osl);
+
+// Whether it says how requests come, so that the plots look at the batch that this load keeps running.
+export const loaded = (question) => withLengths(question) && Boolean(question.rate || question.concurrency);
+
 // The question as the API takes it: what was not given stays away.
 export function asked(question) {
   const body = { on: `${question.count}x${question.accelerator}` };
@@ -34,7 +47,7 @@ export function asked(question) {
   for (const field of FIELDS) {
     const value = question[field];
     if (value === undefined || value === "") continue;
-    if (field === "context" && question.isl && question.osl) continue;
+    if (field === "context" ? withLengths(question) : OF_REQUESTS.includes(field) && !withLengths(question)) continue;
     const numeric = PARALLEL.includes(field) || field === "max_batch";
     body[field] = numeric && /^\d+$/.test(value) ? Number(value) : value;
   }
