@@ -29,6 +29,7 @@ from batchline.architecture._families import BUILDERS, family, family_names
 from batchline.architecture._recipe import Recipe, plain_format, read_recipe
 from batchline.architecture._records import Cache, Layer, Weight
 from batchline.errors import ConfigError, UnsupportedArchitectureError, closest
+from batchline.strings import Sentence
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -689,18 +690,23 @@ def _read_json(file: Path) -> dict[str, Any]:
     try:
         data = json.loads(file.read_text(encoding="utf-8"))
     except OSError as error:
-        raise ConfigError(f"{file} cannot be read: {error.strerror or error}.", hint="Give a config.json.") from None
+        raise ConfigError(
+            Sentence("config.unreadable", file=str(file), reason=str(error.strerror or error)),
+            hint=Sentence("config.give_config"),
+        ) from None
     except (ValueError, RecursionError) as error:
-        raise ConfigError(f"{file} is not JSON: {error}.", hint="Give a config.json.") from None
+        raise ConfigError(
+            Sentence("config.no_json", file=str(file), reason=str(error)), hint=Sentence("config.give_config")
+        ) from None
     if not isinstance(data, dict):
-        raise ConfigError(f"{file} holds no JSON object.", hint="Give a config.json.")
+        raise ConfigError(Sentence("config.no_json_object", file=str(file)), hint=Sentence("config.give_config"))
     return data
 
 
 def _unwrap(config: Mapping[str, Any]) -> tuple[Mapping[str, Any], str]:
     """Section of the language model and its family, of a config that may wrap it."""
     if not isinstance(config, dict):
-        raise ConfigError(f"A config is an object, not {type(config).__name__}.")
+        raise ConfigError(Sentence("config.no_object", kind=type(config).__name__))
     outer = config.get("model_type")
     for wrapper in _WRAPPERS:
         if isinstance(inner := config.get(wrapper), dict):
@@ -714,17 +720,19 @@ def _known(model_type: object) -> str:
     known = family_names()
     if not isinstance(model_type, str) or not model_type:
         raise ConfigError(
-            "The config has no model_type." if model_type is None else f"model_type is {model_type!r}.",
-            "It names the family, as in llama or deepseek_v3.",
-            "Give the config.json of a Hugging Face model.",
+            Sentence("config.no_family")
+            if model_type is None
+            else Sentence("config.odd_family", given=repr(model_type)),
+            Sentence("config.names_family"),
+            Sentence("config.give_hf_config"),
         )
     if model_type in known:
         return model_type
-    near = closest(model_type, known) or list(known)
+    near = closest(model_type, known)
     raise UnsupportedArchitectureError(
-        f"The family {model_type!r} is not known.",
-        f"{'Closest' if closest(model_type, known) else 'Known'}: {', '.join(near)}.",
-        "It is not guessed from another one; docs/models.md says how to add it.",
+        Sentence("config.unknown_family", given=repr(model_type)),
+        Sentence("error.closest" if near else "error.known", names=", ".join(near or known)),
+        Sentence("config.add_family"),
     )
 
 

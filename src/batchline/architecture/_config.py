@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from batchline.errors import ConfigError, UnsupportedArchitectureError
+from batchline.strings import Sentence
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -121,7 +122,7 @@ class Config:
         if value is None:
             raise self._missing(key)
         if isinstance(value, bool) or not isinstance(value, int | float) or not low <= value <= high:
-            raise self.wrong(key, value, f"a number from {low:g} to {high:g}")
+            raise self.wrong(key, value, Sentence("config.number", low=f"{low:g}", high=f"{high:g}"))
         return float(value)
 
     def flag(self, key: str) -> bool:
@@ -130,7 +131,7 @@ class Config:
         if value is None:
             raise self._missing(key)
         if not isinstance(value, bool):
-            raise self.wrong(key, value, "true or false")
+            raise self.wrong(key, value, Sentence("config.true_or_false"))
         return value
 
     def text(self, key: str) -> str:
@@ -139,7 +140,7 @@ class Config:
         if value is None:
             raise self._missing(key)
         if not isinstance(value, str):
-            raise self.wrong(key, value, "text")
+            raise self.wrong(key, value, Sentence("config.text"))
         return value
 
     def integers(self, key: str, *, low: int = 0, high: int = MAX_SIZE, most: int = MAX_LAYERS) -> list[int]:
@@ -151,7 +152,7 @@ class Config:
         values = self._list(key, most)
         for value in values:
             if not isinstance(value, str):
-                raise self.wrong(key, value, "a list of text")
+                raise self.wrong(key, value, Sentence("config.texts"))
         return values
 
     def layers(self, key: str = "num_hidden_layers") -> int:
@@ -164,7 +165,7 @@ class Config:
         if value is None:
             raise self._missing(key)
         if not isinstance(value, dict):
-            raise self.wrong(key, value, "an object")
+            raise self.wrong(key, value, Sentence("config.object"))
         defaults = self._defaults.get(key)
         defaults = defaults if isinstance(defaults, dict) else {}
         section = Config(value, family=self.family, defaults=defaults, path=f"{self.path}{key}.")
@@ -176,7 +177,7 @@ class Config:
         sections = []
         for index, value in enumerate(self._list(key, most)):
             if not isinstance(value, dict):
-                raise self.wrong(key, value, "a list of objects")
+                raise self.wrong(key, value, Sentence("config.objects"))
             sections.append(Config(value, family=self.family, path=f"{self.path}{key}[{index}]."))
         self.read[key] = [section.read for section in sections]
         return sections
@@ -189,8 +190,8 @@ class Config:
     def wrong(self, key: str, value: object, wanted: str) -> ConfigError:
         """Error for a value that cannot be what the key means."""
         return ConfigError(
-            f"{self.path}{key} is {_shown(value)}, which is not {wanted}.",
-            hint=f"Correct it in the {self.family} config.",
+            Sentence("config.wrong", name=f"{self.path}{key}", given=_shown(value), wanted=wanted),
+            hint=Sentence("config.correct", family=self.family),
         )
 
     def require(self, fixed: Mapping[str, Any]) -> None:
@@ -201,8 +202,14 @@ class Config:
             values = given if isinstance(given, list) else [given]
             if self.has(key) and any(one != wanted for one in values):
                 raise UnsupportedArchitectureError(
-                    f"{self.path}{key} is {_shown(given)}; of the family {self.family} only {_shown(wanted)} is known.",
-                    hint="docs/models.md says how to extend a family.",
+                    Sentence(
+                        "config.only_known",
+                        name=f"{self.path}{key}",
+                        given=_shown(given),
+                        family=self.family,
+                        wanted=_shown(wanted),
+                    ),
+                    hint=Sentence("config.extend_family"),
                 )
             self.ignore(key)
 
@@ -211,16 +218,16 @@ class Config:
         for key, value in self.data.items():
             if key not in self.read and key not in self.known and _looks_size_bearing(str(key), value):
                 raise UnsupportedArchitectureError(
-                    f"The {self.family} config has the unknown key {self.path}{key} = {_shown(value)}.",
-                    "It may change a size, so it is not passed over.",
-                    "docs/models.md says how to extend a family.",
+                    Sentence("config.unknown_key", family=self.family, name=f"{self.path}{key}", given=_shown(value)),
+                    Sentence("config.not_passed_over"),
+                    Sentence("config.extend_family"),
                 )
 
     def _checked(self, key: str, value: object, low: int, high: int) -> int:
         if isinstance(value, float) and value.is_integer():
             value = int(value)
         if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
-            raise self.wrong(key, value, f"a whole number from {low:,} to {high:,}")
+            raise self.wrong(key, value, Sentence("config.whole_number", low=f"{low:,}", high=f"{high:,}"))
         return value
 
     def _list(self, key: str, most: int) -> list[Any]:
@@ -228,16 +235,18 @@ class Config:
         if value is None:
             raise self._missing(key)
         if not isinstance(value, list) or len(value) > most:
-            raise self.wrong(key, value, f"a list of at most {most:,}")
+            raise self.wrong(key, value, Sentence("config.list", most=f"{most:,}"))
         return value
 
     def _missing(self, key: str) -> ConfigError:
-        null = self._given(key)
-        spellings = " or ".join(f"{self.path}{spelling}" for spelling in self.spellings(key))
+        said = "config.null" if self._given(key) else "config.missing"
+        *others, last = (f"{self.path}{spelling}" for spelling in self.spellings(key))
+        for other in reversed(others):
+            last = Sentence("config.either", one=other, other=last)
         return ConfigError(
-            f"The {self.family} config has {'null for' if null else 'no'} {spellings}.",
-            "It decides a size, so it is not guessed.",
-            "Add it to the config.json.",
+            Sentence(said, family=self.family, keys=last),
+            Sentence("config.not_guessed"),
+            Sentence("config.add_key"),
         )
 
 

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from batchline import precision
 from batchline.errors import BatchlineError, ConfigError
+from batchline.strings import Sentence
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -178,7 +179,7 @@ def _glob(pattern: str) -> re.Pattern[str]:
     try:
         return re.compile(fnmatch.translate(pattern))
     except re.error as error:
-        raise ConfigError(f"The exclude pattern {pattern!r} is no glob: {error}.") from None
+        raise ConfigError(Sentence("config.no_glob", pattern=repr(pattern), reason=str(error))) from None
 
 
 def _inside(name: tuple[str, ...], parts: list[str]) -> bool:
@@ -211,7 +212,7 @@ def _compiled(pattern: str) -> re.Pattern[str]:
     try:
         return re.compile(pattern)
     except re.error as error:
-        raise ConfigError(f"The exclude pattern {pattern!r} is no regular expression: {error}.") from None
+        raise ConfigError(Sentence("config.no_regex", pattern=repr(pattern), reason=str(error))) from None
 
 
 def _bare(name: str) -> str:
@@ -228,7 +229,7 @@ def plain_format(config: Mapping[str, Any]) -> str:
         return "bf16"
     name = str(given).removeprefix("torch.")
     if name not in _PLAIN:
-        raise ConfigError(f"torch_dtype is {given!r}.", f"Known: {', '.join(_PLAIN)}.")
+        raise _unknown("torch_dtype", given, _PLAIN)
     return _PLAIN[name]
 
 
@@ -261,7 +262,7 @@ def read_recipe(config: Mapping[str, Any] | None, hf_quant_config: Mapping[str, 
             reader = _METHODS.get(method)
             if reader is None:
                 given = config.get("quant_method")
-                raise ConfigError(f"quantization_config.quant_method is {given!r}.", f"Known: {', '.join(_METHODS)}.")
+                raise _unknown("quantization_config.quant_method", given, _METHODS)
             return reader(config, plain)
         if hf_quant_config:
             inner = _object(hf_quant_config, "hf_quant_config.json").get("quantization", hf_quant_config)
@@ -270,12 +271,20 @@ def read_recipe(config: Mapping[str, Any] | None, hf_quant_config: Mapping[str, 
     except BatchlineError:
         raise
     except (TypeError, ValueError, AttributeError, KeyError) as error:
-        raise ConfigError(f"quantization_config cannot be read: {error}.") from error
+        raise ConfigError(Sentence("config.quantization_unreadable", reason=str(error))) from error
+
+
+def _value(key: str, given: object) -> Sentence:
+    return Sentence("config.value", name=key, given=repr(given))
+
+
+def _unknown(key: str, given: object, known: Iterable[str]) -> ConfigError:
+    return ConfigError(_value(key, given), Sentence("error.known", names=", ".join(known)))
 
 
 def _object(value: object, name: str) -> Mapping[str, Any]:
     if not isinstance(value, dict):
-        raise ConfigError(f"{name} is {value!r}, which is not an object.")
+        raise ConfigError(Sentence("config.wrong", name=name, given=repr(value), wanted=Sentence("config.object")))
     return value
 
 
@@ -284,7 +293,7 @@ def _strings(config: Mapping[str, Any], *keys: str) -> tuple[str, ...]:
     for key in keys:
         values = config.get(key) or []
         if not isinstance(values, list) or not all(isinstance(value, str) for value in values):
-            raise ConfigError(f"quantization_config.{key} is not a list of module names.")
+            raise ConfigError(Sentence("config.no_module_names", name=f"quantization_config.{key}"))
         found += values
     return tuple(dict.fromkeys(found))
 
@@ -296,7 +305,7 @@ def _fp8(config: Mapping[str, Any], plain: str) -> Recipe:
     elif isinstance(block, list) and len(block) == 2 and all(isinstance(size, int) for size in block):
         name = f"fp8-block-{block[0]}x{block[1]}" if block != [128, 128] else "fp8-block"
     else:
-        raise ConfigError(f"quantization_config.weight_block_size is {block!r}.", "It is two whole numbers.")
+        raise ConfigError(_value("quantization_config.weight_block_size", block), Sentence("config.two_whole_numbers"))
     precision.load(name)
     if layers := config.get("quantized_layers"):  # experts converted once more; the exclude list is of that step
         return Recipe(name, plain, (), _named(_object(layers, "quantized_layers")), kv=_kv_format(config))
@@ -310,7 +319,7 @@ def _mxfp4(config: Mapping[str, Any], plain: str) -> Recipe:
 def _modelopt_name(algorithm: object, group: object) -> str:
     name = _MODELOPT.get(str(algorithm).upper())
     if name is None:
-        raise ConfigError(f"quant_algo is {algorithm!r}.", f"Known: {', '.join(_MODELOPT)}.")
+        raise _unknown("quant_algo", algorithm, _MODELOPT)
     base = precision.load(name)
     if isinstance(group, int) and group and base.block_rows == 1 and base.block_columns > 1:
         name = name if group == base.block_columns else f"{name}-g{group}"
@@ -336,9 +345,9 @@ def _named(layers: Mapping[str, Any]) -> dict[str, str]:
         front, experts, number = module.partition(".experts.")
         name = f"{front}.experts.0.{number.partition('.')[2]}" if experts and "." in number else module
         if entries.setdefault(name, entry) != entry:
-            raise ConfigError(f"quantized_layers has more than one format for the experts of {front}.")
+            raise ConfigError(Sentence("config.several_formats", front=front))
     if not entries:
-        raise ConfigError("quant_algo is MIXED_PRECISION, but quantized_layers names no layer.")
+        raise ConfigError(Sentence("config.no_layer_named"))
     return {
         name: _modelopt_name(_object(entry, name).get("quant_algo"), entry.get("group_size"))
         for name, entry in entries.items()
@@ -355,7 +364,9 @@ def _kv_format(config: Mapping[str, Any]) -> str | None:
         given = kinds.get(f"{given.get('num_bits')} {given.get('type')}", given)
     name = str(given).casefold()
     if name not in precision.kv_names():
-        raise ConfigError(f"The KV-cache format of the checkpoint is {given!r}.", "Known: FP8, NVFP4, INT8.")
+        raise ConfigError(
+            Sentence("config.kv_format", given=repr(given)), Sentence("error.known", names="FP8, NVFP4, INT8")
+        )
     return name
 
 
@@ -370,9 +381,9 @@ def _gptq(config: Mapping[str, Any], plain: str) -> Recipe:
 
 def _grouped(base: str, bits: object, group: object) -> str:
     if bits not in {4, 8}:
-        raise ConfigError(f"quantization_config.bits is {bits!r}.", f"{base} is known with 4 or 8 bits.")
+        raise ConfigError(_value("quantization_config.bits", bits), Sentence("config.bits_4_8", base=base))
     if not isinstance(group, int):
-        raise ConfigError(f"quantization_config.group_size is {group!r}.", "It is a whole number, or -1.")
+        raise ConfigError(_value("quantization_config.group_size", group), Sentence("config.whole_or_less"))
     base = base if bits == 4 else "gptq8"
     return "int4-tensor" if group == -1 else precision.load(f"{base}-g{group}").name
 
@@ -387,7 +398,7 @@ def _compressed_tensors(config: Mapping[str, Any], plain: str) -> Recipe:
         targets: Sequence[object] = group.get("targets") or ["Linear"]
         formats.update({str(target): name for target in targets})
     if not formats:
-        raise ConfigError("quantization_config.config_groups names no group.")
+        raise ConfigError(Sentence("config.no_group"))
     kv = _kv_format(config)
     if "Linear" in formats:
         return Recipe(formats["Linear"], plain, excluded, kv=kv)
@@ -412,8 +423,8 @@ def _compressed_name(weights: Mapping[str, Any], activations: object) -> str:
         base = "int4" if weights.get("symmetric", True) else "awq"
         return "int4-tensor" if group in {None, -1} else precision.load(f"{base}-g{group}").name
     raise ConfigError(
-        f"A compressed-tensors group has {bits!r} bits of type {kind!r} with strategy {strategy!r}.",
-        "Known: float of 8 or 4 bits, int of 8 or 4 bits.",
+        Sentence("config.odd_group", bits=repr(bits), kind=repr(kind), strategy=repr(strategy)),
+        Sentence("config.known_groups"),
     )
 
 
