@@ -257,7 +257,7 @@ def test_the_command_says_what_curve_says(tmp_path):
     answer = json.loads(CliRunner().invoke(curve_command.command, [*words, "--json"]).stdout)
     best = answer["optimum"]
     assert f"Run a batch of {best['batch']}: {format_time(best['t_step_s'])} a step" in text
-    assert f"time per token {format_time(answer['serving']['tpot_s'])}" in text
+    assert f"TPOT {format_time(answer['serving']['tpot_s'])}" in text
     assert "mine.csv" in text
     # The command in it makes the same report.
     again = re.search(r"^    batchline report (.*)$", text, re.MULTILINE)[1]
