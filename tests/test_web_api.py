@@ -555,9 +555,9 @@ def test_what_flips_a_plan(client):
     ("change", "field", "said"),
     [
         ({"tpot": "p95:1us"}, None, "Nearest"),
-        ({"tpot": "quick"}, None, "quick"),
+        ({"tpot": "quick"}, "tpot", "quick"),
         ({"rate": "5 an hour"}, "rate", "an hour"),
-        ({"users": 10}, None, "not both"),
+        ({"users": 10}, None, "Give one of the two"),
         ({"isl": 0}, "isl", "From 1 on"),
         ({"accelerators": ["h10"]}, None, "h100"),
         ({"model": "/etc/passwd"}, "model", "no model"),
@@ -569,6 +569,15 @@ def test_a_plan_that_cannot_be_made_says_why(client, change, field, said):
     assert answer.status_code == 422
     assert answer.json().get("field") == field
     assert said in " ".join(answer.json()[part] for part in ("problem", "allowed", "hint"))
+    speaks_korean(client, "plan", {**PLAN, **change})
+
+
+def speaks_korean(client, what, question):
+    """The same error in Korean, in words of the API."""
+    answer = client.post(f"/api/v1/{what}", json={"question": question}, headers={"accept-language": "ko"})
+    for part in ("problem", "allowed", "hint"):
+        assert not answer.json()[part] or re.search("[가-힣]", answer.json()[part]), answer.json()[part]
+        assert "--" not in answer.json()[part]
 
 
 def test_a_price_sheet_is_what_the_command_line_prints(client):
@@ -675,7 +684,9 @@ def test_a_trace_is_served(client):
         ({"arrivals": "sometimes"}, "poisson"),
         ({"isl": None}, "How long"),
         ({"trace": "nothing"}, ""),
-        ({"trace": "a,b\n1,2\n"}, ""),
+        ({"trace": "a,b\n1,2\n"}, "`columns`"),
+        ({"trace": "when,isl,osl\n1,2,3\n", "columns": "arrival"}, "no list"),
+        ({"trace": "when,isl,osl\n1,2,3\n2,3,4\n", "columns": "arrival=when"}, "`time_unit`"),
         ({"shared_prefix": "many"}, "20:1k"),
         ({"ttft": "soon"}, "soon"),
         ({"requests": 10**6}, "20,000"),
@@ -689,6 +700,7 @@ def test_a_simulation_that_cannot_run_says_why(client, change, said):
     told = " ".join(answer.json()[part] for part in ("problem", "allowed", "hint"))
     assert said in told
     assert tempfile.gettempdir() not in told
+    speaks_korean(client, "simulate", question)
 
 
 # -- uploads -------------------------------------------------------------------------------------------------------

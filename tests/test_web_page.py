@@ -163,6 +163,37 @@ def test_a_load_is_asked_as_on_the_command_line_and_the_plots_look_at_its_batch(
     assert not again.page.locator("#rate").is_enabled()
 
 
+ASKED_TRACE = "#simulate?model=llama-3.1-8b&on=1xh100-sxm&price=3&t.rate=3&t.isl=1k&t.osl=40&t.ttft=p95%3A2s"
+
+
+def trace_of(requests):
+    rows = "\n".join(f"{i / 7:.3f},{700 + i * 7919 % 800},{20 + i * 104729 % 60}" for i in range(requests))
+    return {"name": "mine.csv", "mimeType": "text/csv", "buffer": f"arrival_s,isl,osl\n{rows}\n".encode()}
+
+
+def test_a_link_carries_a_dropped_trace_or_says_that_it_is_too_long(visit):
+    page = visit(ASKED_TRACE)
+    page.page.locator("#simulate-times svg").wait_for()
+    page.page.set_input_files("#trace-file", trace_of(300))
+    page.page.locator("#simulate-title", has_text="trace.csv").wait_for()
+    assert "mine.csv" in page.text("#trace-name")
+    assert "carries it" in page.text("#trace-link")
+    headline = page.text("#simulate-headline")
+    again = visit(page.hash())
+    again.page.locator("#simulate-title", has_text="trace.csv").wait_for()
+    assert "mine.csv" in again.text("#trace-name")
+    assert again.text("#simulate-headline") == headline
+    again.page.set_input_files("#trace-file", trace_of(20_000))
+    again.page.locator("#trace-link", has_text="Too long for a link").wait_for()
+    link = again.hash()
+    assert len(link) < 1000
+    other = visit(link)
+    other.page.locator("#simulate-problem", has_text="mine.csv").wait_for()
+    other.page.click("#trace-remove")
+    other.page.locator("#simulate-times svg").wait_for()
+    assert not other.page.locator("#simulate-problem").is_visible()
+
+
 def test_an_error_speaks_the_language_and_the_labels_of_the_page(visit):
     page = visit("#curve?model=llama-3.1-8b&on=1xh100-sxm&isl=1k&osl=256&rate=2/s&lang=ko")
     page.page.fill("#concurrency", "3")

@@ -179,9 +179,9 @@ class Accelerator:
         if rate is None:
             known = ", ".join(self.flops) or "none"
             raise MissingFactError(
-                f"The {key} rate of {self.label} is not known.",
-                f"Known rates: {known}.",
-                "Give the dense rate with --flops, like --flops 989TFLOPS, or compute in a format that is known.",
+                Sentence("error.no_flops", format=key, accelerator=self.label),
+                Sentence("error.known_rates", names=known),
+                Sentence("error.give_flops"),
             )
         return rate
 
@@ -471,9 +471,9 @@ def _refuse_sparse(entry: Accelerator, flops: float | Mapping[str, float] | None
         dense = entry.flops[key]
         if math.isclose(rate, 2 * dense, rel_tol=0.01):
             raise InputError(
-                f"{rate / TERA:,.0f} TFLOPS is the {key} rate of {entry.label} with 2:4 sparsity.",
-                f"Its dense rate is {dense / TERA:,.0f} TFLOPS; no dense model runs faster.",
-                f"Give --flops {dense / TERA:g}TFLOPS.",
+                Sentence("error.sparse_rate", given=f"{rate / TERA:,.0f}", format=key, accelerator=entry.label),
+                Sentence("error.dense_rate", dense=f"{dense / TERA:,.0f}"),
+                Sentence("error.give_dense", dense=f"{dense / TERA:g}"),
             )
 
 

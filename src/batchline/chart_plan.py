@@ -13,7 +13,7 @@ import numpy as np
 from batchline.chart.axis import Axis, log_ticks
 from batchline.chart.placement import Label, Obstacle, beside, place, polyline
 from batchline.errors import InputError
-from batchline.strings import text
+from batchline.strings import text, told
 from batchline.units import format_time, format_usd
 
 if TYPE_CHECKING:
@@ -161,7 +161,7 @@ def tornado(answer: Plan, bars: Sequence[Bar], *, theme: str = "light", language
     if not bars:
         raise InputError("There are no bars to draw.")
     palette, now, say = looks.palette(theme), answer.best.usd_per_month, partial(text, language=language)
-    rows = [row for bar in bars for row in _halves(bar, answer.best, say)]
+    rows = [row for bar in bars for row in _halves(bar, answer.best, say, language)]
     order = [_called(bar.variable, say) for bar in bars]
     y = alt.Y(
         "variable:N", sort=order, axis=alt.Axis(title=None, ticks=False, domain=False, labelFontSize=13, labelLimit=240)
@@ -336,7 +336,7 @@ def _valued(variable: str, value: float) -> str:
     return f"{value:,.3g}" if value < 1000 else f"{value:,.0f}"
 
 
-def _halves(bar: Bar, best: Candidate, say: Callable[..., str]) -> list[dict[str, Any]]:
+def _halves(bar: Bar, best: Candidate, say: Callable[..., str], language: str) -> list[dict[str, Any]]:
     ends = (
         (bar.low, bar.usd_low, bar.winner_low, bar.same_low),
         (bar.high, bar.usd_high, bar.winner_high, bar.same_high),
@@ -355,7 +355,7 @@ def _halves(bar: Bar, best: Candidate, say: Callable[..., str]) -> list[dict[str
                 "side": "low" if left else "high",
                 "value": shown if usd is not None else say("planner.impossible", value=shown),
                 "money": say("planner.none") if usd is None else format_usd(usd),
-                "winner": winner or say("planner.nothing"),
+                "winner": told(winner, language) or say("planner.nothing"),
                 "kind": say("planner.same_kind" if same else "planner.other_kind"),
             }
         )

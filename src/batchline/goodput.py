@@ -33,6 +33,7 @@ import numpy as np
 from batchline.errors import InputError, UnknownNameError
 from batchline.queueing import normal
 from batchline.serving import Load
+from batchline.strings import Sentence
 from batchline.units import parse_duration
 
 if TYPE_CHECKING:
@@ -87,10 +88,14 @@ class Promise:
 
     def __post_init__(self) -> None:
         if not self.seconds > 0:
-            raise InputError(f"A promise is a time above 0, got {self.seconds:g} s.", "", "Write it like p95:2s.")
+            raise InputError(
+                Sentence("error.promise_above_0", given=f"{self.seconds:g}"), "", Sentence("error.write_promise")
+            )
         if self.percentile is not None and not 0 < self.percentile < 100:
             raise InputError(
-                f"p{self.percentile:g} is no percentile.", "It lies between 0 and 100.", "Write it like p95:2s."
+                Sentence("error.no_percentile", given=f"{self.percentile:g}"),
+                Sentence("error.percentile_between"),
+                Sentence("error.write_promise"),
             )
 
     @classmethod
@@ -732,7 +737,9 @@ def factor_at(confidence: float, factors: NDArray[np.float64] | tuple[float, ...
     1.17
     """
     if not 0.5 <= confidence < 1:
-        raise InputError(f"A confidence lies from 0.5 to 1, got {confidence:g}.", "", "Write --confidence 0.9.")
+        raise InputError(
+            Sentence("error.confidence_range", given=f"{confidence:g}"), "", Sentence("error.write_confidence")
+        )
     logs = np.log(np.asarray(factors, dtype=float))
     logs = np.concatenate([np.zeros((*logs.shape[:-1], 1)), logs], axis=-1)
     knots = np.array([0.0, *(_normal_quantile((1.0 + share) / 2.0) for share in _CHANCES)])

@@ -19,6 +19,7 @@ from importlib import resources
 from typing import TYPE_CHECKING, Any, Final
 
 from batchline.errors import InputError, UnknownNameError
+from batchline.strings import Sentence
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -239,13 +240,13 @@ class Launch:
             The engine has no manifest here, or a replica needs accelerators that no device plugin is known for.
         """
         if not self.image:
-            raise InputError(f"There is no Kubernetes manifest for {self.engine}.", "It is made for vllm.")
+            raise InputError(Sentence("error.no_manifest", engine=self.engine), Sentence("error.manifest_for"))
         resource = _GPU_RESOURCE.get(self.settings.vendor)
         if resource is None:
             raise InputError(
-                f"No Kubernetes resource is known for accelerators of {self.settings.vendor}.",
-                f"Known: {', '.join(_GPU_RESOURCE)}.",
-                "Take the script instead.",
+                Sentence("error.no_resource", vendor=self.settings.vendor),
+                Sentence("error.known", names=", ".join(_GPU_RESOURCE)),
+                Sentence("error.take_script"),
             )
         return _manifest(self, resource)
 
@@ -408,7 +409,7 @@ def launch(engine: str, settings: Settings) -> Launch:
     """
     table = _table()
     if engine not in table:
-        raise UnknownNameError("engine", engine, table, "batchline launch starts these.")
+        raise UnknownNameError("engine", engine, table, Sentence("error.starts_these"))
     entry = table[engine]
     _check_layout(engine, settings)
     values = _values(engine, entry, settings)
@@ -515,12 +516,12 @@ def _check_layout(engine: str, settings: Settings) -> None:
     if settings.role not in _ROLES:
         raise UnknownNameError("role", settings.role, [role for role in _ROLES if role])
     if settings.role and "disaggregation" not in _table()[engine]:
-        raise InputError(f"{engine} computes prompts where it decodes.", "", "Plan with --no-disaggregation.")
+        raise InputError(Sentence("error.prompts_together", engine=engine), "", Sentence("error.plan_together"))
     if engine == "llama.cpp" and (settings.tp > 1 or settings.dp > 1 or settings.ep > 1):
         raise InputError(
-            "llama.cpp deals whole layers out to devices.",
-            "It runs with --pp only.",
-            "Choose tp 1, dp 1, ep 1, or another engine.",
+            Sentence("error.whole_layers"),
+            Sentence("error.pp_only"),
+            Sentence("error.other_layout"),
         )
     if not 0 < settings.gpu_memory_utilization <= 1:
         raise InputError(f"A share of memory lies between 0 and 1, got {settings.gpu_memory_utilization}.")
@@ -530,7 +531,7 @@ def _values(engine: str, entry: Mapping[str, Any], settings: Settings) -> dict[s
     """Settings and what follows from them, under the names that launch_flags.toml uses."""
     kv_names = entry["kv"]
     if settings.kv not in kv_names:
-        raise UnknownNameError(f"KV cache format of {engine}", settings.kv, kv_names, "Choose another --kv or engine.")
+        raise UnknownNameError(f"KV cache format of {engine}", settings.kv, kv_names, Sentence("error.other_kv"))
     longest = settings.max_model_len or (settings.isl + settings.osl) or None
     per_rank = None if settings.max_num_seqs is None else max(1, settings.max_num_seqs // settings.dp)
     rounded = settings.weights != settings.checkpoint_weights
@@ -570,7 +571,7 @@ def _free_fraction(settings: Settings) -> float | None:
         return None
     kv = settings.gpu_memory_utilization * memory - weights
     if kv <= 0:
-        raise InputError("The weights leave no memory for the KV cache.", "", "Use more devices or a smaller format.")
+        raise InputError(Sentence("error.no_kv_memory"), "", Sentence("error.smaller_or_more"))
     return round(kv / (memory - weights), 3)
 
 

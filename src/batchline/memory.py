@@ -21,6 +21,7 @@ import numpy as np
 
 from batchline import precision
 from batchline.errors import InputError
+from batchline.strings import Sentence
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -147,7 +148,11 @@ def pipeline_layers(layers: int, pp: int) -> tuple[int, ...]:
     ((20, 20, 20, 20), (15, 15, 16, 15))
     """
     if not 1 <= pp <= layers:
-        raise InputError(f"pp {pp} does not fit {layers} layers.", f"It can be 1 to {layers}.", "Use fewer stages.")
+        raise InputError(
+            Sentence("error.stages_of_layers", pp=f"{pp}", layers=f"{layers}"),
+            Sentence("error.from_1_to", most=f"{layers}"),
+            Sentence("error.fewer_stages"),
+        )
     dealt = [layers // pp] * pp
     for index in range(layers % pp):
         dealt[-2 - index] += 1
@@ -184,9 +189,9 @@ def expert_copies(experts: int, ep: int, devices: int) -> float:
     if ep < 1 or devices % ep:
         fitting = [n for n in range(1, devices + 1) if devices % n == 0]
         raise InputError(
-            f"ep {ep} does not divide the {devices} devices of a stage.",
-            f"It can be {', '.join(map(str, fitting))}.",
-            "Experts are spread over the tensor- and data-parallel devices of a stage.",
+            Sentence("error.experts_spread", ep=f"{ep}", devices=f"{devices}"),
+            Sentence("error.can_be", values=", ".join(map(str, fitting))),
+            Sentence("error.experts_over"),
         )
     return math.ceil(experts / ep) / experts / (devices // ep)
 

@@ -366,8 +366,8 @@ def kv_bytes_per_element(name: str) -> float:
     kv_format = load_kv(name)
     if kv_format.latent_only:
         raise InputError(
-            f"{name} is a layout of multi-head latent attention and has no bytes per element.",
-            "It takes 656 bytes per token and layer of DeepSeek-V3.2.",
+            Sentence("error.mla_layout", name=name),
+            Sentence("error.mla_layout_bytes"),
         )
     return kv_format.bytes_per_element
 

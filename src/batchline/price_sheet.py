@@ -427,16 +427,16 @@ def price_sheet(
 def _check(one: Deployment, isl: float, osl: float, utilisation: float, margin: float, fast: float) -> None:
     if one.usd_per_hour is None:
         raise MissingFactError(
-            f"No price of {one.accelerator.name} is known.", "", "Give it: --price 2.5 (dollars per device and hour)."
+            Sentence("error.no_price_of", accelerator=one.accelerator.name), "", Sentence("error.give_price")
         )
     if isl < 1 or osl < 1:
-        raise InputError("A request has 1 or more tokens of input and of output.")
+        raise InputError(Sentence("error.both_from_1"))
     if not 0 < utilisation <= 1:
-        raise InputError(f"Utilisation lies above 0 and at most at 1, got {utilisation:g}.")
+        raise InputError(Sentence("error.utilisation_range", given=f"{utilisation:g}"))
     if not 0 <= margin < 1:
-        raise InputError(f"A margin is a share of the price, from 0 to below 1, got {margin:g}.")
+        raise InputError(Sentence("error.margin_range", given=f"{margin:g}"))
     if not fast > 1:
-        raise InputError(f"A fast mode is more than 1 time as fast, got {fast:g}.")
+        raise InputError(Sentence("error.fast_above_1", given=f"{fast:g}"))
 
 
 class _Sheet:
@@ -507,7 +507,10 @@ class _Sheet:
             self.one.check_fits(self.context)
         if batch is not None:
             if not 1 <= batch <= capacity:
-                raise InputError(f"Batch {batch:g} does not fit.", f"From 1 to {capacity:,.0f} sequences do.")
+                raise InputError(
+                    Sentence("error.batch_does_not_fit", given=f"{batch:g}"),
+                    Sentence("error.sequences_fit", capacity=f"{capacity:,.0f}"),
+                )
             self.batch = batch
             return
         self.batch = capacity if math.isfinite(capacity) else 4096.0
@@ -515,9 +518,9 @@ class _Sheet:
             if self.step_s(1.0, self.context) > tpot_s:
                 shortest = format_time(self.step_s(1.0, self.context))
                 raise InputError(
-                    f"No step is as short as {format_time(tpot_s)}.",
-                    f"At batch 1 it takes {shortest}.",
-                    "Use more devices.",
+                    Sentence("error.no_step_so_short", given=format_time(tpot_s)),
+                    Sentence("error.at_batch_1", shortest=shortest),
+                    Sentence("error.more_devices"),
                 )
             self.batch = self.largest(tpot_s, self.batch)
 

@@ -15,6 +15,7 @@ import numpy as np
 
 from batchline import prior, roofline, serving, step
 from batchline.errors import InputError, MissingFactError, UnknownNameError
+from batchline.strings import Sentence
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -140,9 +141,9 @@ def ideal_of(deployment: Deployment, context: Floats, isl: Floats = 0) -> step.I
     shared, routed = arch.step_weight_bytes(deployment.weights)
     if device.link_bandwidth is None and deployment.count > deployment.pp:
         raise MissingFactError(
-            f"The link between devices of {device.name} is not known.",
+            Sentence("error.no_link", accelerator=device.name),
             "",
-            "Give it (--link 450GB/s), predict one device, or use --reading bound.",
+            Sentence("error.give_link"),
         )
     return step.ideal(
         weight_bytes=shared,

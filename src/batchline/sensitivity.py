@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from batchline import prior
 from batchline.errors import InputError
 from batchline.planner import Candidate, Plan, Question, cheapest, space_of
-from batchline.strings import text
+from batchline.strings import text, told
 from batchline.units import format_time, format_usd
 
 if TYPE_CHECKING:
@@ -87,7 +87,7 @@ class Flip:
             A sentence.
         """
         say = partial(text, language=language)
-        result = say("planner.cheaper", winner=self.winner) if self.winner else say("planner.nothing")
+        result = say("planner.cheaper", winner=told(self.winner, language)) if self.winner else say("planner.nothing")
         kind, _, name = self.variable.partition(" ")
         if kind == "slower":
             times = f"{max(self.threshold, 1 / self.threshold):.2f}"

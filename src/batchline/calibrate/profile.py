@@ -27,6 +27,7 @@ from batchline.calibrate.calibration import QUANTILES
 from batchline.errors import ConfigError
 from batchline.prior import Case, Prior, Provenance
 from batchline.step import Coefficients
+from batchline.strings import Sentence
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -290,14 +291,19 @@ class Profile:
             It is too long, is no profile, or a field of it cannot be; names the field.
         """
         if len(data) > MOST_BYTES:
-            raise ConfigError(f"{name} has {len(data):,} bytes.", f"A profile has {MOST_BYTES:,} at the most.")
+            raise ConfigError(
+                Sentence("error.profile_size", name=name, bytes=f"{len(data):,}"),
+                Sentence("error.profile_most", most=f"{MOST_BYTES:,}"),
+            )
         try:
             found = tomllib.loads(data.decode() if isinstance(data, bytes) else data)
         except (UnicodeDecodeError, tomllib.TOMLDecodeError, RecursionError) as error:
             raise _unreadable(name, error) from error
         if found.get("schema") != SCHEMA:
             raise ConfigError(
-                f"{name}: schema is {found.get('schema')!r}.", f"This version reads {SCHEMA}.", "Calibrate again."
+                Sentence("error.profile_schema", name=name, given=repr(found.get("schema"))),
+                Sentence("error.profile_reads", schema=SCHEMA),
+                Sentence("error.calibrate_again"),
             )
         return _Reader(name, found).profile()
 
@@ -330,7 +336,7 @@ class Profile:
 
 def _unreadable(name: str, error: Exception) -> ConfigError:
     return ConfigError(
-        f"{name} cannot be read as a profile: {error}.", "", "Make one: batchline calibrate FILES --out profile.toml."
+        Sentence("error.profile_unreadable", name=name, reason=str(error)), "", Sentence("error.make_profile")
     )
 
 
@@ -343,34 +349,44 @@ class _Reader:
     def table(self, name: str) -> Mapping[str, Any]:
         found = self.data.get(name)
         if not isinstance(found, dict):
-            raise ConfigError(f"{self.path}: table [{name}] is missing.", "", "Calibrate again.")
+            raise ConfigError(
+                Sentence("error.profile_table", name=self.path, table=name), "", Sentence("error.calibrate_again")
+            )
         return found
+
+    def _wrong(self, what: str, given: str, allowed: str) -> ConfigError:
+        problem = Sentence("error.profile_value", name=self.path, what=what, given=given)
+        return ConfigError(problem, allowed, Sentence("error.calibrate_again"))
 
     def number(self, table: Mapping[str, Any], name: str, least: float = 0.0) -> float:
         value = table.get(name)
         if isinstance(value, bool) or not isinstance(value, (int, float)):
-            raise ConfigError(f"{self.path}: {name} is {value!r}.", "It is a number.", "Calibrate again.")
+            raise self._wrong(name, repr(value), Sentence("error.is_number"))
         if not math.isfinite(value) or value < least:
-            raise ConfigError(f"{self.path}: {name} is {value:g}.", f"It is finite and at least {least:g}.")
+            raise self._wrong(name, f"{value:g}", Sentence("error.is_finite", least=f"{least:g}"))
         return float(value)
 
     def text(self, table: Mapping[str, Any], name: str) -> str:
         value = table.get(name)
         if not isinstance(value, str):
-            raise ConfigError(f"{self.path}: {name} is {value!r}.", "It is a text.", "Calibrate again.")
+            raise self._wrong(name, repr(value), Sentence("error.is_text"))
         return value
 
     def names(self, table: Mapping[str, Any], name: str) -> tuple[str, ...]:
         found = table.get(name, [])
         if not isinstance(found, list) or not all(isinstance(one, str) for one in found):
-            raise ConfigError(f"{self.path}: {name} is {found!r}.", "It is a list of names.")
+            raise self._wrong(name, repr(found), Sentence("error.is_names"))
         return tuple(found)
 
     def profile(self) -> Profile:
         deployment, fit, rows = (self.table(name) for name in ("deployment", "fit", "coefficients"))
         for name in rows:
             if name not in _NAMES:
-                raise ConfigError(f"{self.path}: there is no coefficient {name!r}.", "", "Calibrate again.")
+                raise ConfigError(
+                    Sentence("error.profile_no_coefficient", name=self.path, given=repr(name)),
+                    "",
+                    Sentence("error.calibrate_again"),
+                )
         cells = {name: self.cell(rows, name) for name in _NAMES}
         errors = [name for name in ("before", "after", "left_out") if f"error_{name}" in fit]
         return Profile(
@@ -394,12 +410,15 @@ class _Reader:
     def cell(self, rows: Mapping[str, Any], name: str) -> tuple[float, float]:
         row = rows.get(name)
         if not isinstance(row, dict):
-            raise ConfigError(f"{self.path}: coefficient {name} is missing.", "", "Calibrate again.")
+            raise ConfigError(
+                Sentence("error.profile_coefficient", name=self.path, given=name), "", Sentence("error.calibrate_again")
+            )
         least = 1.0 if name in _AT_LEAST_ONE else 0.0
         try:
             return self.number(row, "mean", least), self.number(row, "sd")
         except ConfigError as error:
-            raise ConfigError(f"{error.problem[:-1]} (coefficient {name}).", error.allowed, error.hint) from None
+            problem = Sentence("error.of_coefficient", name=name, problem=error.problem)
+            raise ConfigError(problem, error.allowed, error.hint) from None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

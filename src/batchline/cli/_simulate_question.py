@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from batchline.cli import _options
-from batchline.errors import InputError
 
 if TYPE_CHECKING:
     from batchline.simulate.question import Question
@@ -16,19 +15,10 @@ if TYPE_CHECKING:
 _PROMISES = ("ttft", "tpot", "itl", "e2e")
 
 
-class _Pairs(click.ParamType[Any]):
-    """NAME=VALUE with commas between them."""
+def _columns(text: str) -> dict[str, str]:
+    from batchline.simulate.load import parse_columns
 
-    name = "name=value"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """Split the text; refuse a part without a name."""
-        if not isinstance(value, str):
-            return value
-        parts = [part.partition("=") for part in value.split(",")]
-        if not all(name.strip() and equals and text.strip() for name, equals, text in parts):
-            raise InputError(f"{value!r} is no list like arrival=when,isl=in,osl=out.")
-        return {name.strip(): text.strip() for name, _, text in parts}
+    return parse_columns(text)
 
 
 def traffic_options(command: Any) -> Any:
@@ -41,7 +31,7 @@ def traffic_options(command: Any) -> Any:
         ),
         click.option(
             "--columns",
-            type=_Pairs(),
+            type=_options.Quantity("name=value", _columns),
             metavar="arrival=..,isl=..",
             help="Names of its columns, where they are not known.",
         ),

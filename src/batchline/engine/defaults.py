@@ -249,7 +249,11 @@ def version_key(text: str) -> tuple[int, ...]:
     """
     match = re.fullmatch(r"[vb]?(\d+(?:\.\d+)*).*", text)
     if not match:
-        raise InputError(f"{text!r} is no version.", "A version starts with numbers.", "Write it like 0.19.0.")
+        raise InputError(
+            Sentence("error.no_version", given=repr(text)),
+            Sentence("error.version_numbers"),
+            Sentence("error.write_version"),
+        )
     return tuple(int(part) for part in match[1].split("."))
 
 

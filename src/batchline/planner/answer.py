@@ -12,7 +12,7 @@ from batchline.architecture import Architecture
 from batchline.deployment import Deployment
 from batchline.errors import InputError
 from batchline.notebook import Shown
-from batchline.strings import group, text
+from batchline.strings import Sentence, group, text
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -184,9 +184,15 @@ class Candidate:
         return _layout(self)
 
     @property
-    def title(self) -> str:
-        """Devices, layout, formats and engine in a line."""
-        return self.titled()
+    def title(self) -> Sentence:
+        """Devices, layout, formats and engine in a line, which can be told in Korean too."""
+        fields: dict[str, str] = {name: getattr(self, name) for name in ("accelerator", "layout", "weights", "kv")}
+        fields |= {"count": f"{self.count}", "replicas": f"{self.replicas}", "engine": self.engine}
+        if self.prefill is None:
+            return Sentence("planner.title" if self.replicas == 1 else "planner.title_replicas", **fields)
+        pool = self.prefill
+        fields |= {"prompt_count": f"{pool.count}", "prompt_replicas": f"{pool.replicas}", "prompt_layout": pool.layout}
+        return Sentence("planner.title_pools", **fields)
 
     def titled(self, language: str = "en") -> str:
         """Name it in a line.
@@ -201,13 +207,7 @@ class Candidate:
         str
             Devices, layout, formats and engine.
         """
-        fields: dict[str, str] = {name: getattr(self, name) for name in ("accelerator", "layout", "weights", "kv")}
-        fields |= {"count": f"{self.count}", "replicas": f"{self.replicas}", "engine": self.engine}
-        if self.prefill is None:
-            return text("planner.title" if self.replicas == 1 else "planner.title_replicas", language, **fields)
-        pool = self.prefill
-        fields |= {"prompt_count": f"{pool.count}", "prompt_replicas": f"{pool.replicas}", "prompt_layout": pool.layout}
-        return text("planner.title_pools", language, **fields)
+        return self.title.told(language)
 
     def to_dict(self) -> dict[str, Any]:
         """Give everything, with the names of the JSON output.
@@ -248,11 +248,20 @@ class Nearest:
     attainable_s: float
     binds: str
 
-    def __str__(self) -> str:
-        return (
-            f"No deployment keeps {self.promise} of {units.format_time(self.promised_s)}. Nearest: {self.title}, with "
-            f"{units.format_time(self.attainable_s)} for a single request; {self.binds} takes most of it."
+    @property
+    def sentence(self) -> Sentence:
+        """All this in words."""
+        return Sentence(
+            "planner.nearest",
+            promise=self.promise,
+            promised=units.format_time(self.promised_s),
+            title=self.title,
+            attainable=units.format_time(self.attainable_s),
+            binds=self.binds,
         )
+
+    def __str__(self) -> str:
+        return str(self.sentence)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -308,9 +317,20 @@ class Plan(Shown):
             None does.
         """
         if not self.candidates:
-            reason = str(self.nearest) if self.nearest else "Nothing can be started: " + _counted(self.refused)
-            raise InputError(reason, "", "Loosen the promise, allow other accelerators, or shorten the requests.")
+            raise InputError(self.why_none, "", Sentence("error.loosen_promise"))
         return self.candidates[0]
+
+    @property
+    def why_none(self) -> Sentence:
+        """Why there is no candidate: what comes nearest, or why nothing can be started."""
+        if self.nearest is not None:
+            return self.nearest.sentence
+        names = {said: name for name, said in group("planner", "en").items() if name.startswith("refused_")}
+        counted = Sentence("planner.none_considered")
+        for place, (reason, count) in enumerate(sorted(self.refused.items(), key=lambda row: row[1])):
+            one = Sentence("planner.counted", reason=Sentence(f"planner.{names[reason]}"), count=f"{count:,}")
+            counted = one if place == 0 else Sentence("planner.and_reason", one=one, others=counted)
+        return Sentence("planner.nothing_starts", reasons=counted)
 
     @property
     def warnings(self) -> tuple[str, ...]:
@@ -392,11 +412,6 @@ class Plan(Shown):
             "deployments": self.deployments,
             "seconds": self.seconds,
         }
-
-
-def _counted(refused: Mapping[str, int]) -> str:
-    rows = sorted(refused.items(), key=lambda row: -row[1])
-    return "; ".join(f"{reason} ({n:,})" for reason, n in rows) or "no accelerator was considered"
 
 
 def _differences(best: Candidate, other: Candidate, say: Callable[..., str]) -> list[str]:

@@ -13,6 +13,7 @@ from batchline import space as space_module
 from batchline.accelerator import Accelerator, resolve
 from batchline.architecture import Architecture
 from batchline.errors import MissingFactError, UnknownNameError
+from batchline.strings import Sentence
 
 if TYPE_CHECKING:
     from batchline.planner.question import Question
@@ -42,9 +43,9 @@ def priced(question: Question) -> tuple[list[Accelerator], list[Price | None]]:
         except (MissingFactError, UnknownNameError):
             if named:
                 raise MissingFactError(
-                    f"No {question.basis} price of {device.name} is known, and none is assumed.",
+                    Sentence("error.no_plan_price", basis=question.basis, accelerator=device.name),
                     "",
-                    f"Give yours: --price {device.name}=2.5 (dollars per device and hour).",
+                    Sentence("error.give_plan_price", accelerator=device.name),
                 ) from None
             found.append(None)
     return devices, found

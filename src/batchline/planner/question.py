@@ -14,6 +14,7 @@ from batchline import goodput
 from batchline.errors import ConfigError, InputError, UnknownNameError
 from batchline.goodput import Promise
 from batchline.serving import NETWORK_BANDWIDTH
+from batchline.strings import Sentence
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -124,32 +125,34 @@ class Question:
         for name in ("isl", "osl"):
             if not (math.isfinite(getattr(self, name)) and getattr(self, name) >= 1):
                 raise InputError(
-                    f"{name} = {getattr(self, name)}: a request has 1 token or more.", "", f"Give --{name}."
+                    Sentence("error.request_from_1", name=name, given=f"{getattr(self, name)}"),
+                    "",
+                    Sentence("error.give_option", option=f"--{name}"),
                 )
         if self.rate is not None and self.users is not None:
-            raise InputError("Both a rate and users are given.", "", "Give --rate or --users, not both.")
+            raise InputError(Sentence("error.rate_and_users"), "", Sentence("error.give_rate_or_clients"))
         for name in ("rate", "users"):
             value = getattr(self, name)
             if value is not None and not (math.isfinite(value) and value > 0):
-                raise InputError(f"{name} = {value}: it is more than 0.")
+                raise InputError(Sentence("error.more_than_0", name=name, given=f"{value}"))
         for name, low, high in (("headroom", 0.0, 1.0), ("prefix_hit_rate", 0.0, 1.0)):
             if not low <= getattr(self, name) < high:
-                raise InputError(f"{name} = {getattr(self, name)}: it lies from 0 to below 1.")
+                raise InputError(Sentence("error.share_below_1", name=name, given=f"{getattr(self, name)}"))
         if self.basis not in BASES:
             raise UnknownNameError("price basis", self.basis, BASES)
         if self.confidence is not None and not 0.5 <= self.confidence < 1:
             raise InputError(
-                f"A confidence lies from 0.5 to 1, got {self.confidence:g}.", "", "Write --confidence 0.9."
+                Sentence("error.confidence_range", given=f"{self.confidence:g}"), "", Sentence("error.write_confidence")
             )
         for name, factor in self.slower.items():
             if not factor > 0:
-                raise InputError(f"slower {name} = {factor}: a ratio of times is more than 0.")
+                raise InputError(Sentence("error.slower_ratio", name=name, given=f"{factor}"))
         if not self.transfer > 0:
             raise InputError(
-                f"transfer = {self.transfer}: a link moves more than 0 B/s.", "", "Write --transfer 50GB/s."
+                Sentence("error.transfer_above_0", given=f"{self.transfer}"), "", Sentence("error.write_transfer")
             )
         if not self.budgets or min(self.budgets) < 1 or self.max_batch < 1 or self.max_devices < 1:
-            raise InputError("Budgets, the largest batch and the most devices are 1 or more.")
+            raise InputError(Sentence("error.plan_limits"))
         _ = self.promises  # refuses what cannot be read
 
     @property
@@ -202,7 +205,10 @@ class Question:
             count, last = count + len(chunk), float(chunk.arrival_s[-1])
             longest = max(longest, int((chunk.isl + chunk.osl).max()))
         if count < 2 or gaps[0] <= 0:
-            raise InputError(f"{traffic.name or 'The traffic'} has no rate.", "It needs two requests at two times.")
+            raise InputError(
+                Sentence("error.no_rate_of", name=traffic.name or Sentence("error.the_traffic")),
+                Sentence("error.two_requests"),
+            )
         isl, isl2, osl, osl2 = sums[:4] / count
         gap, gap2 = gaps / (count - 1)
         found = {

@@ -9,6 +9,7 @@ import numpy as np
 
 from batchline import cost, goodput
 from batchline.planner.answer import Candidate, Nearest, Prefill
+from batchline.strings import Sentence
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -18,20 +19,6 @@ if TYPE_CHECKING:
     from batchline.roofline import Floats
 
 __all__ = ["candidates", "nearest"]
-
-_IN_WORDS = {
-    "weights": "reading the weights",
-    "experts": "reading the experts",
-    "kv": "reading the KV cache",
-    "compute": "computing",
-    "tp_latency": "latency between the devices",
-    "tp_volume": "traffic between the devices",
-    "ep_alltoall": "traffic to the experts",
-    "pp_hops": "hops between pipeline stages",
-    "per_step": "the engine's work on a step",
-    "per_sequence": "the engine's work on a sequence",
-    "per_layer": "starting kernels",
-}
 
 
 @dataclass(frozen=True)
@@ -242,21 +229,23 @@ def nearest(search: Search, rows: NDArray[np.intp]) -> Nearest | None:
     single = search.server(one)
     parts = single.load.terms(single.ideal.dp).as_dict()
     if name in ("ttft", "e2e"):
-        parts = {"the prompt": single.load.prompt_s(0.0), "the network": single.coefficients.ttft_constant} | (
+        parts = {"prompt": single.load.prompt_s(0.0), "network": single.coefficients.ttft_constant} | (
             {"decoding": search.question.osl * single.tpot_s(single.ideal.dp)} if name == "e2e" else {}
         )
     binds = max(parts, key=lambda part: float(np.max(parts[part])))
     layout = search.rows.layouts[search.rows.layout[one[0]]]
-    title = (
-        f"{layout.count} x {search.rows.accelerators[search.rows.accelerator[one[0]]].name}, "
-        f"{search.rows.weights[search.rows.weight[one[0]]] or search.architecture.weight_format} weights"
+    title = Sentence(
+        "planner.nearest_title",
+        count=f"{layout.count}",
+        accelerator=search.rows.accelerators[search.rows.accelerator[one[0]]].name,
+        weights=search.rows.weights[search.rows.weight[one[0]]] or search.architecture.weight_format,
     )
     return Nearest(
         title=title,
         promise=name,
         promised_s=search.promises[name].seconds,
         attainable_s=float(np.asarray(alone.kept[name])[row]),
-        binds=_IN_WORDS.get(binds, binds),
+        binds=Sentence(f"planner.binds_{binds}"),
     )
 
 

@@ -26,7 +26,7 @@ def plan_sections(answer: Plan, language: str, theme: str, *, flips: bool) -> li
         return text(key if "." in key else f"report.{key}", language, **fields)
 
     if not answer.candidates:
-        return [Section(say("plan"), (Text(str(answer.nearest or say("page.none"))),))]
+        return [Section(say("plan"), (Text(answer.why_none.told(language)),))]
     best = answer.best
     rows = tuple(
         (

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from batchline import units, workload
 from batchline.errors import InputError, UnknownNameError
+from batchline.strings import Sentence
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -123,7 +124,7 @@ class Load:
                 shared_prefix=_system_prompts(self.shared_prefix),
             )
         else:
-            raise InputError("Which traffic?", "", "Give --trace FILE, --rate 20/s or --users 100.")
+            raise InputError(Sentence("error.which_traffic"), "", Sentence("error.give_traffic"))
         return workload.rescaled(traffic, isl=self.scale_lengths, osl=self.scale_lengths)
 
     def _traced(self) -> Traffic:
@@ -133,7 +134,7 @@ class Load:
             requests = workload.whole(traffic)
             spans = float(requests.arrival_s[-1] - requests.arrival_s[0])
             if spans <= 0:
-                raise InputError("All requests of the trace come at once: its rate cannot be scaled.")
+                raise InputError(Sentence("error.all_at_once"))
             factor = self.rate / ((len(requests) - 1) / spans)
         traffic = workload.rescaled(traffic, rate=factor, isl=self.scale_lengths, osl=self.scale_lengths)
         return workload.limited(traffic, self.count) if self.count else traffic
@@ -143,11 +144,40 @@ class Load:
             isl, osl = workload.read_lengths(workload.trace(self.lengths, repair=self.repair))
             return workload.Empirical(isl), workload.Empirical(osl)
         if not self.isl or not self.osl:
-            raise InputError("How long are the requests?", "", "Give --isl and --osl, --lengths FILE, or --trace FILE.")
+            raise InputError(Sentence("error.which_lengths"), "", Sentence("error.give_traffic_lengths"))
         if self.spread == 0:
             return workload.Fixed(self.isl), workload.Fixed(self.osl)
         shift = math.exp(self.spread**2 / 2)  # a log-normal's mean over its median
         return workload.LogNormal(self.isl / shift, self.spread), workload.LogNormal(self.osl / shift, self.spread)
+
+
+def parse_columns(words: str) -> dict[str, str]:
+    """Read how the columns of a trace are called.
+
+    Parameters
+    ----------
+    words : str
+        Like "arrival=when,isl=in,osl=out".
+
+    Returns
+    -------
+    dict
+        What a column holds -> its name.
+
+    Raises
+    ------
+    InputError
+        A part has no name.
+
+    Examples
+    --------
+    >>> parse_columns("arrival=when, isl=in")
+    {'arrival': 'when', 'isl': 'in'}
+    """
+    parts = [part.partition("=") for part in words.split(",")]
+    if not all(name.strip() and equals and text.strip() for name, equals, text in parts):
+        raise InputError(Sentence("error.no_columns", given=repr(words)))
+    return {name.strip(): text.strip() for name, _, text in parts}
 
 
 def _pattern(text: str, rate: float, duration_s: float | None) -> Arrivals:
@@ -155,7 +185,7 @@ def _pattern(text: str, rate: float, duration_s: float | None) -> Arrivals:
     try:
         value = float(figure) if figure else None
     except ValueError:
-        raise InputError(f"--arrivals {text}: {figure!r} is no number.") from None
+        raise InputError(Sentence("error.pattern_figure", given=text, figure=repr(figure))) from None
     period = min(duration_s or _DAY_S, _DAY_S)
     made: dict[str, Callable[[], Arrivals]] = {
         "poisson": lambda: workload.Poisson(rate),
@@ -174,5 +204,5 @@ def _system_prompts(text: str | None) -> tuple[int, int]:
         return 0, 0
     groups, _, tokens = text.partition(":")
     if not groups.isdigit() or not tokens:
-        raise InputError(f"--shared-prefix {text} is not like 20:1k.")
+        raise InputError(Sentence("error.no_shared_prefix", given=text))
     return int(groups), units.parse_tokens(tokens)

@@ -12,6 +12,7 @@ from batchline.errors import InputError
 from batchline.simulate import _state
 from batchline.simulate.clock import Clock, tabulate
 from batchline.simulate.scheduler import Scheduler, Sglang, Vllm
+from batchline.strings import Sentence
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -233,7 +234,7 @@ def _scheduler(deployment: Deployment, context: float, knobs: dict[str, Any]) ->
             **knobs,
         )
     except TypeError as error:
-        raise InputError(f"The scheduler of {deployment.engine} has no such knob: {error}.") from None
+        raise InputError(Sentence("error.no_knob", engine=deployment.engine, reason=str(error))) from None
 
 
 def _sglang(knobs: dict[str, Any]) -> dict[str, Any]:

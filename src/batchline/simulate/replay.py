@@ -13,6 +13,7 @@ from batchline.simulate import _compile, _records, _state
 from batchline.simulate._loop import codes
 from batchline.simulate.result import METRICS, Result, Series, Table, exact_times, summarise
 from batchline.simulate.scheduler import UNLIMITED, Static
+from batchline.strings import Sentence
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -233,7 +234,7 @@ def _run(
         state.grow_slots(state.slots + int(traffic.concurrency or 0) + int(world.margin))
     _feed(state, chunks, leaves, pools)
     if not world.available:
-        raise InputError(f"{traffic.name or 'The traffic'} has no request.")
+        raise InputError(Sentence("error.no_request", name=traffic.name or Sentence("error.the_traffic")))
     if closed:
         loop.start_users(world, state.doors(), int(traffic.concurrency or 0))
     while True:
@@ -248,8 +249,8 @@ def _run(
             return rows
         if wanted == codes.STUCK:
             raise InputError(
-                "The schedule came to a standstill: a request waits and no engine can admit it.",
-                hint="Give the engines more KV cache.",
+                Sentence("error.standstill"),
+                hint=Sentence("error.more_kv"),
             )
         if wanted == codes.MORE_REQUESTS:
             _feed(state, chunks, leaves, pools)
@@ -283,7 +284,7 @@ def _feed(state: _state.State, chunks: Iterator[Requests], leaves: _Leaves, pool
             raise InputError(
                 f"Request {start + row} {problem}.",
                 allowed,
-                "Leave it out (--repair), or take engines for longer ones.",
+                Sentence("error.leave_request_out"),
             )
     made = np.zeros(len(chunk), _records.STREAM)
     made["sent"] = chunk.arrival_s

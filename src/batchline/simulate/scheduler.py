@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from batchline.errors import InputError
+from batchline.strings import Sentence
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -36,7 +37,7 @@ NO_BUDGET = 1 << 40
 def _check(**knobs: float | None) -> None:
     for name, value in knobs.items():
         if value is not None and not value >= 1:
-            raise InputError(f"{name} = {value}: a scheduler needs at least 1.")
+            raise InputError(Sentence("error.knob_from_1", name=name, given=f"{value}"))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -89,9 +90,10 @@ class Vllm:
         )
         if self.max_num_batched_tokens < self.max_num_seqs:
             raise InputError(
-                f"max_num_batched_tokens {self.max_num_batched_tokens} does not hold a token of each of "
-                f"{self.max_num_seqs} sequences.",
-                "vLLM refuses a budget below max_num_seqs.",
+                Sentence(
+                    "error.budget_below_seqs", budget=f"{self.max_num_batched_tokens}", sequences=f"{self.max_num_seqs}"
+                ),
+                Sentence("error.vllm_refuses_budget"),
             )
 
     @property

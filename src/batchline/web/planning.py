@@ -13,8 +13,9 @@ from pydantic import ConfigDict, Field
 
 from batchline.errors import BatchlineError, InputError
 from batchline.serving import NETWORK_BANDWIDTH
-from batchline.strings import text, told
+from batchline.strings import Sentence, text, told
 from batchline.units import format_rate, format_time, format_usd
+from batchline.web.problem import with_fields
 from batchline.web.question import (
     Bandwidth,
     Brought,
@@ -27,6 +28,7 @@ from batchline.web.question import (
     architecture_of,
     deployment_of,
     priors_of,
+    reader,
 )
 
 if TYPE_CHECKING:
@@ -37,7 +39,16 @@ if TYPE_CHECKING:
 __all__ = ["PlanQuestion", "PriceQuestion", "flipped", "planned", "priced"]
 
 Share = Annotated[float, Field(ge=0, lt=1)]
-Promised = Annotated[str, Field(max_length=40, examples=["p95:40ms"])]
+
+
+def _promise(text: str) -> str:
+    from batchline.goodput import Promise  # noqa: PLC0415
+
+    Promise.parse(text)
+    return text
+
+
+Promised = Annotated[str, reader(_promise), Field(max_length=40, examples=["p95:40ms"])]
 Names = Annotated[list[Name], Field(max_length=64)]
 
 
@@ -102,6 +113,10 @@ class PriceQuestion(DeploymentQuestion, Brought):
     )
     prefix_hit_rate: Share = Field(default=0.9, description="Share of a prompt that a cache hit finds.")
     reading: Literal["predict", "bound", "serial"] = "predict"
+
+
+_NAMED = frozenset(PlanQuestion.model_fields) | {"price"}
+"""Fields that stand in place of options in what is said of a plan."""
 
 
 def _question(asked: PlanQuestion, model: str) -> Question:
@@ -169,7 +184,7 @@ def _told(found: Plan, asked: PlanQuestion, language: str, theme: str) -> dict[s
             "sentences": _sentences(best, language),
             "tiles": _tiles(best, language),
             "gives_up": [", ".join(found.gives_up(other, language)) for other in found.candidates[1:]],
-            "warnings": list(found.cautions(language)),
+            "warnings": [with_fields(one, _NAMED) for one in found.cautions(language)],
             "refused": [{"why": why, "deployments": count} for why, count in found.refusals(language).items()],
             "searched": text(
                 "page.plan_searched",
@@ -181,7 +196,7 @@ def _told(found: Plan, asked: PlanQuestion, language: str, theme: str) -> dict[s
         },
         "titles": [one.titled(language) for one in found.candidates],
         "chart": chart_plan.pareto(_shown(found), theme=theme, language=language),
-        "launch": [_launch(one, found, own=asked.config is not None) for one in found.candidates],
+        "launch": [_launch(one, found, language, own=asked.config is not None) for one in found.candidates],
         "toml": found.question.to_toml() if asked.config is None else "",
     }
 
@@ -247,7 +262,7 @@ def _replicas(best: Candidate, language: str) -> str:
     return text("page.plan_pools", language, **numbers, **prompts)
 
 
-def _launch(one: Candidate, found: Plan, *, own: bool) -> dict[str, Any]:
+def _launch(one: Candidate, found: Plan, language: str, *, own: bool) -> dict[str, Any]:
     """Command that starts a candidate, or why there is none."""
     from batchline import launch  # noqa: PLC0415
 
@@ -255,7 +270,8 @@ def _launch(one: Candidate, found: Plan, *, own: bool) -> dict[str, Any]:
         made = launch.starts(one, found.question, **({"model": "YOUR-CHECKPOINT"} if own else {}))
         script = launch.script(made)
     except BatchlineError as error:
-        return {"engine": one.engine, "script": "", "kubernetes": "", "config": "", "problem": error.problem}
+        problem = with_fields(told(error.problem, language), _NAMED)
+        return {"engine": one.engine, "script": "", "kubernetes": "", "config": "", "problem": problem}
     try:
         manifest = launch.manifest(made)
     except BatchlineError:
@@ -285,7 +301,7 @@ def flipped(asked: PlanQuestion, language: str, theme: str) -> dict[str, Any]:
         priors = priors_of(asked)
         found = planner.plan(_question(asked, name), priors)
         if not found.candidates:
-            raise InputError(str(found.nearest or "Nothing can be started."), "", "Loosen the promise.")
+            raise InputError(found.why_none, "", Sentence("error.loosen_promise"))
         bars = sensitivity.tornado(found, priors=priors)
         flips = sensitivity.flips(found, priors)
     return {

@@ -8,8 +8,18 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import Field
 
+from batchline.errors import InputError
 from batchline.web.planning import Promised  # noqa: TC001  (pydantic reads them)
-from batchline.web.question import Brought, DeploymentQuestion, Duration, Length, Load, deployment_of, priors_of
+from batchline.web.question import (
+    Brought,
+    DeploymentQuestion,
+    Duration,
+    Length,
+    Load,
+    RefusedFieldError,
+    deployment_of,
+    priors_of,
+)
 
 if TYPE_CHECKING:
     from batchline.simulate.question import Question
@@ -41,6 +51,12 @@ class SimulateQuestion(DeploymentQuestion, Brought):
     trace: Annotated[str, Field(max_length=_LONGEST_TRACE)] | None = Field(
         default=None, description="Requests in place of a pattern: the text of a CSV or JSON-lines trace."
     )
+    columns: Annotated[str, Field(max_length=400, examples=["arrival=when,isl=in,osl=out"])] | None = Field(
+        default=None, description="Names of the trace's columns, where they are not known."
+    )
+    time_unit: Literal["s", "ms", "us", "ns", "datetime"] | None = Field(
+        default=None, description="Unit of the trace's arrivals."
+    )
     requests: Annotated[int, Field(ge=1, le=_MOST)] | None = Field(default=None, description="How many; else 2,000.")
     seed: Annotated[int, Field(ge=0, le=2**31)] = Field(default=0, description="The same seed makes the same requests.")
     max_num_seqs: Annotated[int, Field(ge=1, le=65536)] | None = Field(
@@ -58,6 +74,15 @@ class SimulateQuestion(DeploymentQuestion, Brought):
     e2e: Promised | None = Field(default=None, description="Promise on the whole request.")
 
 
+def _columns(words: str | None) -> dict[str, str] | None:
+    from batchline.simulate.load import parse_columns  # noqa: PLC0415
+
+    try:
+        return parse_columns(words) if words else None
+    except InputError as error:
+        raise RefusedFieldError("columns", error) from None
+
+
 def _question(asked: SimulateQuestion, trace: Path | None) -> Question:
     """Make the question of `batchline simulate`."""
     from batchline.goodput import Promise  # noqa: PLC0415
@@ -68,6 +93,8 @@ def _question(asked: SimulateQuestion, trace: Path | None) -> Question:
         deployment=deployment_of(asked),
         load=Requests(
             trace=trace,
+            columns=_columns(asked.columns),
+            time_unit=asked.time_unit,
             repair=True,
             rate=asked.rate,
             arrivals=asked.arrivals,

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from batchline.errors import ConfigError, InputError, UnknownNameError
+from batchline.strings import Sentence
 from batchline.workload._prefix import PrefixTree
 from batchline.workload._traffic import CHUNK, Requests, Traffic
 
@@ -161,9 +162,12 @@ def _recognise(path: Path, columns: Mapping[str, str], time_unit: str | None) ->
             unit = time_unit or (schema.unit if mapped.arrival == schema.arrival else _unit_of(mapped.arrival))
             return replace(mapped, unit=unit)
     raise ConfigError(
-        f"{path.name} has the columns {', '.join(names[:12])}: no trace that is known.",
-        "Known: " + "; ".join(f"{name} ({', '.join(schema.required)})" for name, schema in schemas().items()) + ".",
-        "Name yours: --columns arrival=...,isl=...,osl=...",
+        Sentence("error.no_trace_columns", name=path.name, columns=", ".join(names[:12])),
+        Sentence(
+            "error.known",
+            names="; ".join(f"{name} ({', '.join(schema.required)})" for name, schema in schemas().items()),
+        ),
+        Sentence("error.name_columns"),
     )
 
 
@@ -172,9 +176,9 @@ def _unit_of(column: str) -> str:
         if column.endswith((f"_{unit}", f"({unit})", f"[{unit}]")):
             return unit
     raise InputError(
-        f"The column {column!r} does not say its unit.",
-        f"Units: {', '.join([*UNITS, 'datetime'])}.",
-        "Give --time-unit.",
+        Sentence("error.no_unit_of_column", column=repr(column)),
+        Sentence("error.units", names=", ".join([*UNITS, "datetime"])),
+        Sentence("error.give_time_unit"),
     )
 
 
@@ -186,7 +190,7 @@ def _kind(path: Path) -> str:
     kinds = {".csv": "csv", ".tsv": "csv", ".txt": "csv", ".jsonl": "json", ".ndjson": "json", ".json": "json"}
     kind = {**kinds, ".parquet": "parquet", ".pq": "parquet"}.get(suffix.casefold())
     if kind is None:
-        raise ConfigError(f"{path.name}: traces are .csv, .tsv, .jsonl or .parquet files.")
+        raise ConfigError(Sentence("error.trace_suffix", name=path.name))
     return kind
 
 
@@ -204,9 +208,9 @@ def _column_names(path: Path) -> list[str]:
         with _open(path) as file:
             line = next((line for line in file if line.strip()), "")
     except (UnicodeDecodeError, gzip.BadGzipFile, EOFError) as error:
-        raise ConfigError(f"{path.name} cannot be read as text: {error}.") from None
+        raise ConfigError(Sentence("error.no_text_file", name=path.name, reason=str(error))) from None
     if not line:
-        raise ConfigError(f"{path.name} is empty.")
+        raise ConfigError(Sentence("error.empty_file", name=path.name))
     if kind == "csv":
         return next(csv.reader([line], delimiter=_delimiter(line)))
     return list(_object(path, 1, line))
@@ -220,9 +224,15 @@ def _object(path: Path, row: int, line: str) -> dict[str, Any]:
     try:
         value = json.loads(line)
     except json.JSONDecodeError as error:
-        raise InputError(f"{path.name}, row {row}: not JSON ({error.msg}).", "A line holds one object.") from None
+        raise InputError(
+            Sentence("error.row_no_json", name=path.name, row=f"{row}", reason=error.msg),
+            Sentence("error.line_is_object"),
+        ) from None
     if not isinstance(value, dict):
-        raise InputError(f"{path.name}, row {row}: {line.strip()[:40]} is no object.", "A line holds one object.")
+        raise InputError(
+            Sentence("error.row_no_object", name=path.name, row=f"{row}", given=line.strip()[:40]),
+            Sentence("error.line_is_object"),
+        )
     return value
 
 
@@ -276,7 +286,7 @@ class _Reader:
             prefix = None if tree is None else self._prefixes(tree, rows, isl, columns)
             yield Requests(arrival_s=times, isl=isl, osl=osl, prefix=prefix, tree=tree if prefix is not None else None)
         if first is None:
-            raise ConfigError(f"{self.path.name} has no request that can be used.")
+            raise ConfigError(Sentence("error.no_usable_request", name=self.path.name))
 
     def sorted_chunks(self) -> Iterator[Requests]:
         """Read all of the file, and sort it if it is not."""
@@ -316,7 +326,7 @@ class _Reader:
             with _open(self.path) as file:
                 yield from self._csv(file) if kind == "csv" else self._json(file)
         except (UnicodeDecodeError, gzip.BadGzipFile, EOFError, csv.Error) as error:
-            raise ConfigError(f"{self.path.name} cannot be read to its end: {error}.") from None
+            raise ConfigError(Sentence("error.not_to_its_end", name=self.path.name, reason=str(error))) from None
 
     def _csv(self, file: io.TextIOBase) -> Iterator[tuple[NDArray[np.int64], dict[str, list[Any]]]]:
         header = next(line for line in file if line.strip())

@@ -60,7 +60,7 @@ export function tilesInto(holder, rows) {
 }
 
 // The server names fields between backticks; the page has labels for those that are on it.
-function labelled(text, box) {
+export function labelled(text, box) {
   return text.replace(/`(\w+)`/g, (_, field) => {
     const at = box.closest(".view")?.querySelector(`[data-field="${field}"] :is(label, legend, .label)`);
     return at ? at.textContent.replace(/ \[.*/, "") : field;

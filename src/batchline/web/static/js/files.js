@@ -9,10 +9,10 @@ const LARGEST = 8 * 2 ** 20;
 const PROFILE = /^schema\s*=\s*"batchline\.profile\//m;
 
 export class Files {
-  constructor({ config, profile, measured, refused }) {
-    Object.assign(this, { config, profile, measured, refused });
+  constructor({ config, profile, measured, trace, refused }) {
+    Object.assign(this, { config, profile, measured, trace, refused });
     this.told = [];
-    for (const [zone, input] of [["config-drop", "config-file"], ["profile-drop", "profile-file"], ["results-drop", "results-file"]]) {
+    for (const [zone, input] of [["config-drop", "config-file"], ["profile-drop", "profile-file"], ["results-drop", "results-file"], ["trace-drop", "trace-file"]]) {
       byId(input).addEventListener("change", async (event) => {
         for (const file of event.target.files) await this.take(file);
         event.target.value = "";
@@ -21,7 +21,7 @@ export class Files {
       box.addEventListener("dragover", () => box.classList.add("over"));
       for (const name of ["dragleave", "drop"]) box.addEventListener(name, () => box.classList.remove("over"));
     }
-    // A file may be dropped anywhere: what it is, its content says.
+    // A file may be dropped anywhere: what it is, its content says; beside a simulation what is left is a trace.
     document.addEventListener("dragover", (event) => event.preventDefault());
     document.addEventListener("drop", async (event) => {
       event.preventDefault();
@@ -37,6 +37,7 @@ export class Files {
       const parsed = parse(text);
       const known = parsed && (parsed.model_type || parsed.text_config || parsed.architectures || file.name === "config.json");
       if (known) this.config(parsed, file.name);
+      else if (state.view === "simulate") this.trace({ name: file.name.slice(-150), text });
       else await this.results(text, file.name);
     } catch (error) {
       this.refused(error instanceof Refused ? error.body : { problem: `${file.name}: ${error.message}` });

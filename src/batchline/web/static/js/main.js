@@ -4,7 +4,7 @@ import { fitProblem, showAnswer, showChanges, showProblem, showSources, showTabl
 import { Newest, Refused, ask, fetchBlob } from "./api.js";
 import { Comparison } from "./compare.js";
 import { Cursor } from "./cursor.js";
-import { byId, copy, saveAs } from "./dom.js";
+import { byId, copy, problemInto, saveAs } from "./dom.js";
 import { Figure } from "./figures.js";
 import { Files } from "./files.js";
 import { Form, searchModels } from "./form.js";
@@ -251,10 +251,11 @@ async function begin() {
   priceView = new PriceView();
   simulateView = new SimulateView({ theme: themeNow });
   files = new Files({
-    config: (config) => form.set({ config, model: undefined }),
-    profile: (profile) => form.set({ profile, reading: undefined }),
-    measured: change,
-    refused: (body) => showProblem(body, []),
+    config: (config) => { form.set({ config, model: undefined }); if (state.view !== "curve") go(state.view); },
+    profile: (profile) => { form.set({ profile, reading: undefined }); if (state.view !== "curve") go(state.view); },
+    measured: () => go("curve"),
+    trace: (trace) => simulateView.take(trace),
+    refused: (body) => problemInto(byId(state.view === "curve" ? "problem" : `${state.view}-problem`), body),
   });
   label();  // what the form made has words too
   form.show();

@@ -2,7 +2,7 @@
 
 import { Newest, Refused, ask } from "./api.js";
 import { Combobox } from "./combobox.js";
-import { button, byId, copy, csv, element, fill, problemInto, put, saveAs, tilesInto } from "./dom.js";
+import { button, byId, copy, csv, element, fill, labelled, problemInto, put, saveAs, tilesInto } from "./dom.js";
 import { Fields } from "./fields.js";
 import { Figure } from "./figures.js";
 import { current, remember, state } from "./state.js";
@@ -111,7 +111,7 @@ export class PlanView {
     put(byId("plan-headline"), answer.headline);
     put(byId("plan-why"), answer.sentences.join(" "));
     tilesInto(byId("plan-tiles"), answer.tiles);
-    byId("plan-warnings").replaceChildren(...answer.warnings.map((text) => element("li", text)));
+    byId("plan-warnings").replaceChildren(...answer.warnings.map((text) => element("li", labelled(text, byId("plan-warnings")))));
     const refused = answer.refused.map(({ why, deployments }) => `${whole(deployments)} ${why}`).join("; ");
     put(byId("plan-searched"), `${answer.searched} ${refused ? say("ui_refused", { reasons: refused }) : ""}`);
     byId("plan-flips").replaceChildren();

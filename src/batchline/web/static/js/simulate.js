@@ -4,18 +4,19 @@ import { Newest, Refused, ask } from "./api.js";
 import { byId, csv, element, fill, problemInto, put, saveAs, tilesInto } from "./dom.js";
 import { Fields } from "./fields.js";
 import { Figure } from "./figures.js";
-import { OF_DEPLOYMENT, asked, current, remember, state } from "./state.js";
+import { OF_DEPLOYMENT, asked, current, linked, remember, state } from "./state.js";
 import { say, time } from "./words.js";
 
 const RATES = [0.1, 0.2, 0.3, 0.5, 0.7, 1, 1.5, 2, 3, 4, 5, 6, 7, 8, 10, 12, 15, 20, 25, 30, 40, 50, 70, 100];
 const METRICS = ["ttft", "tpot", "itl", "e2e", "wait"];
 const POINTS = ["p50", "p90", "p95", "p99", "mean", "max"];
-const TEXTS = ["arrivals", "ttft", "tpot", "itl", "e2e", "shared_prefix"];
+const OF_PATTERN = ["rate", "users", "think_s", "isl", "osl", "spread", "arrivals", "shared_prefix"];
+const OF_TRACE = ["columns", "time_unit"];
+const TEXTS = ["arrivals", "ttft", "tpot", "itl", "e2e", "shared_prefix", ...OF_TRACE];
 
 export class SimulateView {
   constructor({ theme }) {
     this.theme = theme;
-    this.trace = null;
     this.overTime = new Figure(byId("simulate-over-time"));
     this.times = new Figure(byId("simulate-times"));
     this.newest = new Newest((question, signal) => ask("api/v1/simulate", question, signal), (reply) => this.show(reply), (error) => this.fail(error));
@@ -38,21 +39,32 @@ export class SimulateView {
       { name: "shared_prefix", label: "ui_sim_prefix", kind: "text" },
       { name: "max_num_seqs", label: "ui_max_batch", kind: "text" },
       { name: "max_num_batched_tokens", label: "ui_sim_budget", kind: "text" },
+      { name: "columns", label: "ui_sim_columns", kind: "text", hint: "arrival=when,isl=in,osl=out" },
+      { name: "time_unit", label: "ui_sim_unit", kind: "text", hint: "s, ms, us, ns, datetime" },
     ], values, changed);
     byId("simulate-form").addEventListener("submit", (event) => event.preventDefault());
     byId("simulate-csv").addEventListener("click", () => this.reply && saveAs(new Blob([this.table()]), "simulation.csv"));
-    byId("trace-file").addEventListener("change", async (event) => {
-      const [file] = event.target.files;
-      if (file) { this.trace = { name: file.name, text: await file.text() }; this.later(); }
-      event.target.value = "";
-    });
-    byId("trace-remove").addEventListener("click", () => { this.trace = null; this.later(); });
+    byId("trace-remove").addEventListener("click", () => this.take(null));
   }
 
   enter() {
     this.fields.show();
     this.more.show();
     this.ask();
+  }
+
+  // Requests of a file in place of the pattern.
+  take(trace) {
+    state.trace = trace;
+    this.later();
+  }
+
+  async showTrace() {
+    const { trace } = state;
+    for (const id of ["trace-name", "trace-remove", "trace-link"]) byId(id).hidden = !trace;
+    if (!trace) return;
+    byId("trace-name").textContent = say("ui_sim_trace_given", { file: trace.name });
+    byId("trace-link").textContent = say((await linked(trace)) ? "ui_sim_trace_linked" : "ui_sim_trace_unlinked");
   }
 
   later() {
@@ -67,13 +79,14 @@ export class SimulateView {
       if (name === "rate" && state.simulate.users) continue;
       question[name] = !TEXTS.includes(name) && /^[\d.]+$/.test(value) ? Number(value) : value;
     }
-    if (this.trace) {
-      question.trace = this.trace.text;
-      for (const name of ["rate", "users", "think_s", "isl", "osl", "spread", "arrivals"]) delete question[name];
-    }
-    byId("trace-name").hidden = byId("trace-remove").hidden = !this.trace;
-    byId("trace-name").textContent = this.trace ? say("ui_sim_trace_given", { file: this.trace.name }) : "";
+    this.showTrace();
     remember();
+    if (state.trace && state.trace.text === undefined) {
+      this.refuse({ problem: say("ui_sim_trace_missing", { file: state.trace.name }), hint: say("ui_sim_trace_bring") });
+      return;
+    }
+    if (state.trace) question.trace = state.trace.text;
+    for (const name of state.trace ? OF_PATTERN : OF_TRACE) delete question[name];
     byId("simulate-reply").setAttribute("aria-busy", "true");
     this.newest.put({ question, language: state.language, theme: this.theme() });
   }
@@ -100,9 +113,12 @@ export class SimulateView {
   }
 
   fail(error) {
+    this.refuse(error instanceof Refused ? error.body : { problem: say("ui_offline"), hint: say("ui_offline_hint") });
+  }
+
+  refuse(body) {
     byId("simulate-reply").setAttribute("aria-busy", "false");
     byId("simulate-reply").classList.add("stale");
-    const body = error instanceof Refused ? error.body : { problem: say("ui_offline"), hint: say("ui_offline_hint") };
     problemInto(byId("simulate-problem"), body);
     const field = String(body.field ?? "").split(".")[0];
     this.fields.refuse(field);

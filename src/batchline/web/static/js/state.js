@@ -23,6 +23,7 @@ export const state = {
   axis: "log",
   at: null,
   measured: [],
+  trace: null,  // { name, text }; of a link that could not carry it only the name
   plan: { isl: "4k", osl: "1k", rate: "5", ttft: "p95:2s", tpot: "p95:40ms" },
   simulate: { rate: "4", isl: "2k", osl: "500", spread: "0.6", replicas: "1", ttft: "p95:2s", tpot: "p95:40ms" },
   prices: { isl: "4k", osl: "1k", utilisation: "0.6", margin: "0.3", prefix_hit_rate: "0.9", fast: "2.5" },
@@ -60,6 +61,14 @@ async function packed(content) {
   let text = "";
   for (const byte of bytes) text += String.fromCharCode(byte);
   return btoa(text).replaceAll("+", "-").replaceAll("/", "_").replaceAll("=", "");
+}
+
+// Longest trace that a link carries, packed: longer ones are cut by what people send links with.
+const LONGEST_TRACE = 32 * 1024;
+
+export async function linked(trace) {
+  trace.packed ??= trace.text === undefined ? "" : await packed(trace.text);
+  return trace.packed !== "" && trace.packed.length <= LONGEST_TRACE;
 }
 
 async function unpacked(text) {
@@ -100,6 +109,10 @@ export async function address() {
   const parts = await written(state.questions[0]);
   for (const other of state.questions.slice(1)) parts.append("vs", (await written(other)).toString());
   if (OTHERS[state.view]) for (const [name, value] of Object.entries(state[state.view])) parts.set(OTHERS[state.view] + name, value);
+  if (state.view === "simulate" && state.trace) {
+    parts.set("trace", state.trace.name);
+    if (await linked(state.trace)) parts.set("requests", state.trace.packed);
+  }
   if (state.edited) parts.set("edit", state.edited);
   if (state.at !== null) parts.set("at", state.at);
   if (state.axis !== "log") parts.set("axis", state.axis);
@@ -121,9 +134,14 @@ export async function follow(hash) {
     state.edited = Math.min(Number(parts.get("edit")) || 0, state.questions.length - 1);
     state.at = Number(parts.get("at")) || null;
     state.axis = parts.get("axis") === "linear" ? "linear" : "log";
+    state.trace = null;
+    if (parts.get("trace")) {
+      state.trace = { name: parts.get("trace").slice(0, 150) };
+      if (parts.get("requests")) state.trace.text = await unpacked(parts.get("requests")).catch(() => undefined);
+    }
     const numbers = (parts.get("points") ?? "").split(",").map(Number);
     state.measured = [];
-    for (let i = 0; i + 1 < numbers.length && i < 1000; i += 2)
+    for (let i = 0; i + 1 < numbers.length && i < 4000; i += 2)
       if (numbers[i] > 0 && numbers[i + 1] > 0) state.measured.push({ batch: numbers[i], t_step_s: numbers[i + 1] });
   }
   if (["light", "dark", "auto"].includes(parts.get("theme"))) state.theme = parts.get("theme");
