@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import os
+import re
 import shlex
 import socket
 import subprocess
@@ -16,6 +17,7 @@ from pathlib import Path
 import pytest
 
 from batchline import launch as module
+from batchline import strings
 from batchline.errors import InputError, UnknownNameError
 from batchline.launch import Settings, launch
 
@@ -337,3 +339,17 @@ def test_vllms_own_parser_reads_the_command(settings):
 
 def test_all_engines_of_the_table_can_be_started():
     assert module.engines() == list(table())
+
+
+@pytest.mark.parametrize("engine", module.engines())
+def test_comments_speak_korean_and_commands_stay(engine):
+    settings = Settings(model="org/model", max_num_seqs=64, isl=512, osl=128, prefix_hit_rate=0.5, replicas=2)
+    english = launch(engine, settings)
+    korean = dataclasses.replace(english, language="ko")
+    assert korean.argv == english.argv
+    commands = [[line.partition("#")[0] for line in one.script.splitlines()] for one in (english, korean)]
+    assert [line.strip() for line in commands[0]] == [line.strip() for line in commands[1]]
+    comments = [line.partition("# ")[2] for line in korean.script.splitlines() if "# " in line]
+    assert not [said for said in comments if not re.search("[가-힣]", said)]
+    for flag in (*english.flags, *english.keys):
+        assert strings.told(flag.reason, "ko") in korean.script + korean.config

@@ -551,6 +551,19 @@ def test_what_flips_a_plan(client):
     assert all(flip["sentence"] for flip in answer.json()["flips"])
 
 
+def test_a_plan_in_korean_has_korean_winners_and_comments(client):
+    question = {**PLAN, "accelerators": ["h100-sxm", "l40s"]}
+    answer = client.post("/api/v1/plan/flips", json={"question": question, "language": "ko"}).json()
+    won = [said for flip, said in zip(answer["flips"], answer["sentences"], strict=True) if flip["winner"]]
+    assert won
+    assert not [said for said in won if " weights" in said or not re.search("[가-힣]", said)]
+    planned = client.post("/api/v1/plan", json={"question": question, "language": "ko"}).json()
+    comments = [line.partition("# ")[2] for line in planned["launch"][0]["script"].splitlines() if "  # " in line]
+    assert comments
+    assert all(re.search("[가-힣]", said) for said in comments)
+    assert not [said for said in planned["answer"]["warnings"] if "--" in said]
+
+
 @pytest.mark.parametrize(
     ("change", "field", "said"),
     [

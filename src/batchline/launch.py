@@ -19,7 +19,7 @@ from importlib import resources
 from typing import TYPE_CHECKING, Any, Final
 
 from batchline.errors import InputError, UnknownNameError
-from batchline.strings import Sentence
+from batchline.strings import Sentence, group, text, told
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -31,11 +31,7 @@ __all__ = ["Flag", "Launch", "Settings", "engines", "launch", "manifest", "scrip
 _UBATCH = 512
 """llama.cpp's own size of a matrix product [token]; see its tools/server/README.md."""
 _KV_TRANSFER: Final = '{"kv_connector":"NixlConnector","kv_role":"kv_both"}'
-_ROLES: Final = {
-    "": "",
-    "prefill": "computes prompts and sends their KV cache on",
-    "decode": "decodes prompts computed elsewhere",
-}
+_ROLES: Final = ("", "prefill", "decode")
 _GPU_RESOURCE: Final = {"NVIDIA": "nvidia.com/gpu", "AMD": "amd.com/gpu"}
 """What the device plugins of Kubernetes call an accelerator."""
 
@@ -103,7 +99,7 @@ class Settings:
     max_model_len: int | None = None
     gpu_memory_utilization: float = 0.9
     prefix_hit_rate: float = 0.0
-    why_max_num_seqs: str = "sequences decoded together at the most"
+    why_max_num_seqs: str = Sentence("launch.most_together")
     memory_bytes: float | None = None
     weight_bytes_per_device: float | None = None
     replicas: int = 1
@@ -168,6 +164,8 @@ class Launch:
         Container image, if the engine publishes one.
     port : int
         Port the server listens on.
+    language : str
+        Of the comments: "en" or "ko".
     """
 
     engine: str
@@ -183,6 +181,30 @@ class Launch:
     settings: Settings
     image: str
     port: int
+    language: str = "en"
+
+    def _say(self, key: str, **fields: str) -> str:
+        return text(f"launch.{key}", self.language, **fields)
+
+    def comment(self, words: str) -> str:
+        """Say a reason, a note or what a secret is for.
+
+        Parameters
+        ----------
+        words : str
+            One of this command's.
+
+        Returns
+        -------
+        str
+            The same in its language.
+        """
+        return told(words, self.language)
+
+    @property
+    def head(self) -> str:
+        """Which engine the flags are of, and where they were read."""
+        return self._say("flags_of", engine=self.engine, version=self.version, source=self.source, date=self.date)
 
     @property
     def argv(self) -> list[str]:
@@ -210,23 +232,25 @@ class Launch:
                 lines.append(f"{outer}:")
             group = outer
             indent = "  " if outer else ""
-            lines.append(f"{indent}{inner}: {json.dumps(key.value)}  # {key.reason}")
+            lines.append(f"{indent}{inner}: {json.dumps(key.value)}  # {self.comment(key.reason)}")
         return "\n".join(lines) + "\n" if lines else ""
 
     @property
     def script(self) -> str:
         """Shell script with a comment for every flag."""
-        lines = ["#!/usr/bin/env bash", f"# {self.engine} {self.version}; flags: {self.source} ({self.date})"]
-        lines += [f"# {note}" for note in self.notes]
-        lines += [f"# reads {name} from the environment: {why}" for name, why in self.secrets.items()]
+        lines = ["#!/usr/bin/env bash", f"# {self.head}"]
+        lines += [f"# {self.comment(note)}" for note in self.notes]
+        lines += [
+            f"# {self._say('reads_secret', name=name, why=self.comment(why))}" for name, why in self.secrets.items()
+        ]
         lines.append("set -euo pipefail")
         if self.file:
             lines += [f"cat > {self.file} <<'YAML'", self.config.rstrip("\n"), "YAML"]
         width = max((len(_words(flag)) for flag in self.flags), default=0)
         lines.append("flags=(")
-        lines += [f"  {_words(flag):<{width}}  # {flag.reason}" for flag in self.flags]
+        lines += [f"  {_words(flag):<{width}}  # {self.comment(flag.reason)}" for flag in self.flags]
         if self.key_argument:
-            lines.append(f"  {self.key_argument:<{width}}  # only if the key is set")
+            lines.append(f"  {self.key_argument:<{width}}  # {self._say('only_if_set')}")
         lines += [")", f'exec {shlex.join(self.program)} "${{flags[@]}}"']
         return "\n".join(lines) + "\n"
 
@@ -307,8 +331,8 @@ def settings_of(candidate: Candidate, question: Question, role: str = "") -> Set
     from batchline.engine import Request, account  # noqa: PLC0415
 
     if bool(role) != (candidate.prefill is not None) or role not in _ROLES:
-        has = "replicas for prefill and for decode" if candidate.prefill else "replicas that do both"
-        raise InputError(f"{candidate.title} has {has}.", "", "Give --role prefill or decode for the first kind only.")
+        problem = "error.replicas_apart" if candidate.prefill else "error.replicas_do_both"
+        raise InputError(Sentence(problem, title=candidate.title), "", Sentence("error.role_for_apart"))
     arch, device = Architecture.load(question.model), Accelerator.load(candidate.accelerator)
     shape = candidate.prefill if candidate.prefill is not None and role == "prefill" else candidate
     # A prefill replica holds few requests: those whose prompts are computed or wait to be fetched.
@@ -333,10 +357,8 @@ def settings_of(candidate: Candidate, question: Question, role: str = "") -> Set
     )
     promise = question.tpot or question.itl or question.e2e
     reasons = {
-        "step_limit": f"with more a token could take longer than promised ({promise})",
-        "kv": "as many as the KV cache holds",
-        "max_num_seqs": "the most that was asked about",
-        "prefill": "more would only wait for their prompts",
+        "step_limit": Sentence("launch.most_step_limit", promise=str(promise)),
+        **{name: Sentence(f"launch.most_{name}") for name in ("kv", "max_num_seqs", "prefill")},
     }
     return Settings(
         model=ids.get(arch.name) or str(question.model),
@@ -422,7 +444,7 @@ def launch(engine: str, settings: Settings) -> Launch:
         flags=_flags(entry["flags"], values),
         keys=_flags(entry.get("keys", []), values),
         file=entry["file"],
-        secrets=entry["secrets"],
+        secrets={name: Sentence(f"launch.secret_{why}") for name, why in entry["secrets"].items()},
         notes=tuple(_notes(engine, entry, settings)),
         settings=settings,
         image=entry.get("image", ""),
@@ -430,7 +452,7 @@ def launch(engine: str, settings: Settings) -> Launch:
     )
 
 
-def starts(candidate: Candidate, question: Question, **changes: Any) -> tuple[Launch, ...]:
+def starts(candidate: Candidate, question: Question, *, language: str = "en", **changes: Any) -> tuple[Launch, ...]:
     """Write the commands of a deployment that a plan found: one, or one for prompts and one for decoding.
 
     Parameters
@@ -439,6 +461,8 @@ def starts(candidate: Candidate, question: Question, **changes: Any) -> tuple[La
         The deployment.
     question : planner.Question
         What it was planned for.
+    language : str
+        Of the comments: "en" or "ko".
     **changes
         Settings to replace, like `model` or `port`.
 
@@ -449,7 +473,7 @@ def starts(candidate: Candidate, question: Question, **changes: Any) -> tuple[La
     """
     roles = ("",) if candidate.prefill is None else ("prefill", "decode")
     made = (dataclasses.replace(settings_of(candidate, question, role), **changes) for role in roles)
-    return tuple(launch(candidate.engine, settings) for settings in made)
+    return tuple(dataclasses.replace(launch(candidate.engine, settings), language=language) for settings in made)
 
 
 def script(made: Sequence[Launch]) -> str:
@@ -473,7 +497,10 @@ def script(made: Sequence[Launch]) -> str:
     """
     if len(made) == 1:
         return made[0].script
-    lines = ["#!/usr/bin/env bash", *(f"# start.sh {one.settings.role}: {_ROLES[one.settings.role]}" for one in made)]
+    lines = [
+        "#!/usr/bin/env bash",
+        *(f"# start.sh {one.settings.role}: {one.comment(_role(one.settings))}" for one in made),
+    ]
     lines.append('case "${1:-}" in')
     for one in made:
         lines += [f"{one.settings.role})", *one.script.splitlines()[1:], ";;"]
@@ -546,6 +573,7 @@ def _values(engine: str, entry: Mapping[str, Any], settings: Settings) -> dict[s
         "online_quantization": entry["online"].get(settings.weights) if rounded else None,
         "kv_name": kv_names[settings.kv],
         "prefix_caching": settings.prefix_hit_rate > 0,
+        "prefix_share": f"{settings.prefix_hit_rate:.0%}",
         "no_prefix_caching": settings.prefix_hit_rate == 0 or None,
         "chunked": settings.max_num_batched_tokens is not None or None,
         "free_memory_fraction": _free_fraction(settings),
@@ -555,7 +583,7 @@ def _values(engine: str, entry: Mapping[str, Any], settings: Settings) -> dict[s
         "context_of_all_slots": None if longest is None or per_rank is None else per_rank * longest,
         "ubatch": None if settings.max_num_batched_tokens is None else min(_UBATCH, settings.max_num_batched_tokens),
         "flash_attention": "on",
-        "role_reason": _ROLES[settings.role],
+        "role_reason": _role(settings),
         "kv_transfer": _KV_TRANSFER if settings.role else None,
         "disaggregation_mode": settings.role or None,
         "transceiver": "DEFAULT" if settings.role else None,
@@ -583,31 +611,44 @@ def _flags(rows: list[dict[str, Any]], values: Mapping[str, Any]) -> tuple[Flag,
             continue
         if "when" in row and not values[row["when"]]:
             continue
-        made.append(Flag(row["name"], value, row["reason"].format(**values), row["source"]))
+        made.append(Flag(row["name"], value, _reason(row["reason"], values), row["source"]))
     return tuple(made)
+
+
+def _reason(name: str, values: Mapping[str, Any]) -> Sentence:
+    """Why a flag has its value, with the settings that the sentence names."""
+    named = re.findall(r"\{(\w+)\}", group("launch", "en")[f"why_{name}"])
+    shown = {one: values[one] for one in named}
+    return Sentence(f"launch.why_{name}", **{one: v if isinstance(v, Sentence) else f"{v}" for one, v in shown.items()})
 
 
 def _notes(engine: str, entry: Mapping[str, Any], settings: Settings) -> list[str]:
     notes = []
+    rounded = settings.weights != settings.checkpoint_weights
+    of_model = {"model": settings.model, "weights": settings.weights}
     if engine == "llama.cpp":
-        notes.append(f"{settings.model} must be a GGUF file in {settings.weights}.")
-    elif settings.weights != settings.checkpoint_weights and settings.weights not in entry["online"]:
-        notes.append(
-            f"{settings.model} is {settings.checkpoint_weights}: {engine} cannot round it to {settings.weights} while "
-            f"loading. Give a checkpoint that is {settings.weights} already."
-        )
-    if settings.weights != settings.checkpoint_weights:
-        notes.append(f"{settings.weights} changes what the model says: check its quality on your own tasks.")
+        notes.append(Sentence("launch.note_gguf", **of_model))
+    elif rounded and settings.weights not in entry["online"]:
+        notes.append(Sentence("launch.note_rounds", **of_model, checkpoint=settings.checkpoint_weights, engine=engine))
+    if rounded:
+        notes.append(Sentence("launch.note_quality", weights=settings.weights))
+    replicas = f"{settings.replicas}"
     if settings.role:
-        notes.append(f"It {_ROLES[settings.role]}; before both stands {entry['router']}.")
-        notes.append(f"Replicas to start: {settings.replicas}.")
+        named = f"router_{entry['router']}" in group("launch", "en")
+        router = Sentence(f"launch.router_{entry['router']}") if named else entry["router"]
+        notes.append(Sentence("launch.note_role", role=_role(settings), router=router))
+        notes.append(Sentence("launch.note_replicas_of", replicas=replicas))
         if engine == "vllm":
-            notes.append("Needs NIXL (pip install nixl); set VLLM_NIXL_SIDE_CHANNEL_HOST to this machine's address.")
+            notes.append(Sentence("launch.note_nixl"))
     elif settings.replicas > 1:
-        notes.append(f"{settings.replicas} replicas: run it {settings.replicas} times behind a load balancer.")
+        notes.append(Sentence("launch.note_replicas", replicas=replicas))
     if settings.dp > 1 and settings.max_num_seqs and engine in ("vllm", "trtllm"):
-        notes.append(f"The limit of sequences is of each of the {settings.dp} ranks.")
-    return notes
+        notes.append(Sentence("launch.note_ranks", dp=f"{settings.dp}"))
+    return list(notes)
+
+
+def _role(settings: Settings) -> Sentence:
+    return Sentence(f"launch.role_{settings.role or 'none'}")
 
 
 def _words(flag: Flag) -> str:
@@ -616,39 +657,45 @@ def _words(flag: Flag) -> str:
 
 def _manifest(made: Launch, resource: str) -> str:
     settings = made.settings
+
+    def say(key: str, **fields: str) -> str:
+        return text(f"launch.{key}", made.language, **fields)
+
     name = re.sub(r"[^a-z0-9]+", "-", (settings.served_name or settings.model).rsplit("/", 1)[-1].lower()).strip("-")[
         :53
     ] + (f"-{settings.role}" if settings.role else "")
     arguments = [f"            - {json.dumps(settings.model)}"]
     for flag in made.flags:
         word = flag.name if flag.value is None else f"{flag.name}={flag.value}"
-        arguments.append(f"            - {json.dumps(word)}  # {flag.reason}")
+        arguments.append(f"            - {json.dumps(word)}  # {made.comment(flag.reason)}")
     secrets = []
     for variable, why in made.secrets.items():
         key = variable.lower().replace("_", "-")
         secrets += [
-            f"            - name: {variable}  # {why}",
+            f"            - name: {variable}  # {made.comment(why)}",
             "              valueFrom:",
             f"                secretKeyRef: {{name: {name}-secrets, key: {key}, optional: true}}",
         ]
     address = (
-        "\n            - name: VLLM_NIXL_SIDE_CHANNEL_HOST  # where the other kind of replicas asks for KV caches\n"
+        f"\n            - name: VLLM_NIXL_SIDE_CHANNEL_HOST  # {say('side_channel')}\n"
         "              valueFrom: {fieldRef: {fieldPath: status.podIP}}"
         if settings.role
         else ""
     )
-    notes = "\n".join(f"# {note}" for note in made.notes if not note.startswith(f"{settings.replicas} replicas"))
+    told_by_replicas = Sentence("launch.note_replicas", replicas=f"{settings.replicas}")
+    notes = "".join(f"# {made.comment(note)}\n" for note in made.notes if note != told_by_replicas)
     keys = " ".join(f'--from-literal={variable.lower().replace("_", "-")}="${variable}"' for variable in made.secrets)
+    before = say("before", command=f"kubectl create secret generic {name}-secrets {keys}")
     return f"""\
-# {made.engine} {made.version}; flags: {made.source} ({made.date})
-{notes + chr(10) if notes else ""}# Before: kubectl create secret generic {name}-secrets {keys}
+# {made.head}
+{notes}# {before}
 apiVersion: apps/v1
 kind: Deployment
 metadata:
   name: {name}
   labels: {{app.kubernetes.io/name: {name}}}
 spec:
-  replicas: {settings.replicas}  # of {settings.devices} accelerators each
+  replicas: {settings.replicas}  # {say("of_accelerators", devices=f"{settings.devices}")}
   selector:
     matchLabels: {{app.kubernetes.io/name: {name}}}
   template:
@@ -657,7 +704,7 @@ spec:
     spec:
       containers:
         - name: vllm
-          image: {made.image}  # pinned: flags and defaults change between versions
+          image: {made.image}  # {say("pinned")}
           args:
 {chr(10).join(arguments)}
           env:
@@ -665,8 +712,8 @@ spec:
           ports:
             - containerPort: {made.port}
           resources:
-            limits: {{{resource}: {settings.devices}}}  # all on one node: they talk in every layer
-          startupProbe:  # loading the weights takes minutes
+            limits: {{{resource}: {settings.devices}}}  # {say("one_node")}
+          startupProbe:  # {say("loading")}
             httpGet: {{path: /health, port: {made.port}}}
             periodSeconds: 10
             failureThreshold: 180
@@ -674,7 +721,7 @@ spec:
             httpGet: {{path: /health, port: {made.port}}}
             periodSeconds: 5
           volumeMounts:
-            - {{name: shared-memory, mountPath: /dev/shm}}  # the workers pass activations through it
+            - {{name: shared-memory, mountPath: /dev/shm}}  # {say("shared_memory")}
       volumes:
         - name: shared-memory
           emptyDir: {{medium: Memory}}

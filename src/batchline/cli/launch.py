@@ -9,6 +9,7 @@ import click
 from batchline.cli import _options, _output, _question
 from batchline.cli._language import current, say
 from batchline.errors import InputError
+from batchline.strings import Sentence
 from batchline.units import format_usd
 
 
@@ -46,15 +47,20 @@ def command(model: str, **options: Any) -> None:
         _output.warn(warning)
     best = answer.best
     if options["pick"] > len(answer.candidates):
-        raise InputError(f"The plan has {len(answer.candidates)} candidates, not {options['pick']}.")
+        count = f"{len(answer.candidates)}"
+        raise InputError(Sentence("error.fewer_candidates", count=count, given=f"{options['pick']}"))
     if options["pick"] > 1:
         best = answer.candidates[options["pick"] - 1]
     given = {name: options[name] for name in ("served_name", "port", "host", "trust_remote_code")}
-    made = launch.starts(best, question, **given, **({"model": options["path"]} if options["path"] else {}))
+    given |= {"model": options["path"]} if options["path"] else {}
+    # Programs read the same in every language.
+    made = launch.starts(best, question, language="en" if options["as_json"] else current(), **given)
     if options["role"]:
         made = tuple(one for one in made if one.settings.role == options["role"])
         if not made:
-            raise InputError(f"{best.title} has replicas that do both.", "", "Leave --role out.")
+            raise InputError(
+                Sentence("error.replicas_do_both", title=best.title), "", Sentence("error.leave_out", option="--role")
+            )
     if options["as_json"]:
         found = made[0].to_dict() if len(made) == 1 else {one.settings.role: one.to_dict() for one in made}
         _output.print_json(found | {"candidate": best.to_dict()})
@@ -64,9 +70,11 @@ def command(model: str, **options: Any) -> None:
         click.echo(launch.manifest(made), nl=False)
     elif options["as_config"]:
         if not made[0].config:
-            raise InputError(f"{made[0].engine} takes flags, not a configuration file.", "", "Leave --config out.")
+            raise InputError(
+                Sentence("error.takes_flags", engine=made[0].engine), "", Sentence("error.leave_out", option="--config")
+            )
         if len(made) > 1:
-            raise InputError("There are two configurations.", "", "Give --role prefill or --role decode.")
+            raise InputError(Sentence("error.two_configurations"), "", Sentence("error.give_role"))
         click.echo(made[0].config, nl=False)
     else:
         click.echo(launch.script(made), nl=False)

@@ -267,7 +267,7 @@ def _launch(one: Candidate, found: Plan, language: str, *, own: bool) -> dict[st
     from batchline import launch  # noqa: PLC0415
 
     try:
-        made = launch.starts(one, found.question, **({"model": "YOUR-CHECKPOINT"} if own else {}))
+        made = launch.starts(one, found.question, language=language, **({"model": "YOUR-CHECKPOINT"} if own else {}))
         script = launch.script(made)
     except BatchlineError as error:
         problem = with_fields(told(error.problem, language), _NAMED)
