@@ -226,6 +226,65 @@ def test_dragging_the_context_changes_the_answer_and_every_plot(visit):
     assert f"context {context:,}" in page.text("#title")
 
 
+# What is seen of a plot: each shape and text, where it is and how it is painted.
+SEEN = """svg => [...svg.querySelectorAll("text, path, line")].filter(part => part.getBoundingClientRect().width
+  || part.getBoundingClientRect().height).map(part => { const { x, y } = part.getBoundingClientRect();
+  return [part.tagName, part.textContent, part.getAttribute("d"), Math.round(2 * x), Math.round(2 * y),
+    ...["stroke", "fill", "stroke-dasharray", "opacity"].map(name => part.getAttribute(name))].join(" "); }).sort()"""
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        "model=llama-3.1-70b&on=4xh100-sxm&context=8192",
+        "model=gpt-oss-120b&on=2xh100-sxm&context=8192&reading=serial&axis=linear",
+        "model=llama-3.1-8b&on=1xh100-sxm&context=8192&reading=bound&points=8,0.02,16,0.03",
+    ],
+)
+def test_plots_that_were_moved_are_those_of_a_page_opened_there(visit, asked):
+    moved = visit(f"#curve?{asked}")
+    moved.page.locator("#context").focus()
+    for key in (*["ArrowLeft"] * 10, *["ArrowRight"] * 14):
+        moved.page.keyboard.press(key)
+        moved.page.wait_for_timeout(20)
+    moved.plots()
+    moved.page.wait_for_timeout(400)  # until the names have their places again
+    opened = visit(moved.hash())
+    for page in (moved, opened):
+        page.settle()
+        page.page.wait_for_timeout(300)
+    for name in PLOTS:
+        one, other = (page.page.locator(f"[data-plot='{name}'] svg").evaluate(SEEN) for page in (moved, opened))
+        assert one == other, name
+
+
+def test_expressions_are_what_vegas_interpreter_makes_of_them(visit):
+    page = visit()
+    ours, theirs = page.page.evaluate(
+        """async () => {
+  const { expressions } = await import("/js/expressions.js");
+  const { expressionInterpreter } = await import("/vendor/vega-interpreter.js");
+  const post = async (address, body) => (await fetch(address, { method: "POST", body: JSON.stringify(body),
+    headers: { "content-type": "application/json" } })).json();
+  const question = { model: "gpt-oss-120b", on: "2xh100", context: 8192, isl: 2000, osl: 400 };
+  const curve = await post("/api/v1/explore", { question, charts: "specs" });
+  const plan = await post("/api/v1/plan", { question: { model: "llama-3.1-8b", isl: 1000, osl: 200, rate: 2 } });
+  const specs = [...Object.values(curve.charts), plan.chart];
+  const logger = vega.logger(vega.Error);
+  const svg = async (spec, expr) => {
+    const runtime = vega.parse(vegaLite.compile(spec, { logger }).spec, null, { ast: true });
+    const view = new vega.View(runtime, { renderer: "none", expr, logger });
+    return (await view.toSVG()).replace(/clip[0-9]+/g, "clip");
+  };
+  const drawn = (expr) => Promise.all(specs.map((spec) => svg(spec, expr)));
+  return [await drawn(expressions), await drawn(expressionInterpreter)];
+}"""
+    )
+    assert len(ours) == 7
+    assert all("<path" in one for one in ours)
+    assert ours == theirs
+
+
 def test_the_page_says_what_the_api_says(visit, server):
     page = visit("#curve?model=qwen3-32b&on=2xh200&context=4k&step_limit=25ms")
     with urllib.request.urlopen(f"{server}/api/v1/curve?model=qwen3-32b&on=2xh200&context=4k&step_limit=25ms") as reply:
