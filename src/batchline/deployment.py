@@ -206,7 +206,8 @@ class Deployment:
         return None if self.price is None else self.count * self.price.median
 
     @cached_property
-    def _step_bytes(self) -> tuple[float, float]:
+    def step_bytes(self) -> tuple[float, float]:
+        """Bytes of weights that a step reads, one copy of each: those that every token needs, routed experts [B]."""
         return self.architecture.step_weight_bytes(self.weights)
 
     def step_weight_bytes(self, batch: Floats) -> Floats:
@@ -223,7 +224,7 @@ class Deployment:
             Bytes [B]. Attention DP reads what is not a routed expert once per rank; pipeline stages read their part
             once per micro-batch; of the routed experts only those that the batch touches are read.
         """
-        shared, routed = self._step_bytes
+        shared, routed = self.step_bytes
         read = shared * self.dp * self.pp
         if routed == 0:
             return read if np.ndim(batch) == 0 else np.full(np.shape(batch), read)

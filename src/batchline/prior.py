@@ -182,9 +182,11 @@ class Provenance:
         return told | {"unseen": list(self.unseen), "levels": levels}
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Prior:
     """Coefficients, levels and intervals, as `load` reads them.
+
+    Two are equal only if they are the same one, so that what was looked up in one can be kept.
 
     Parameters
     ----------

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import functools
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -138,7 +138,7 @@ def ideal_of(deployment: Deployment, context: Floats, isl: Floats = 0) -> step.I
         A rate or a link that is not known.
     """
     arch, device = deployment.architecture, deployment.accelerator
-    shared, routed = arch.step_weight_bytes(deployment.weights)
+    shared, routed = deployment.step_bytes
     if device.link_bandwidth is None and deployment.count > deployment.pp:
         raise MissingFactError(
             Sentence("error.no_link", accelerator=device.name),
@@ -330,7 +330,7 @@ def steady(
     if sum(load is not None for load in (concurrency, rate, batch)) != 1:
         raise InputError("A load is clients, a rate or a batch.", "", "Give one of concurrency, rate and batch.")
     known = priors or prior.load()
-    ideal, engine = ideal_of(deployment, context, isl), known.coefficients(case_of(deployment))
+    ideal, engine = ideal_of(deployment, context, isl), _believed(known, case_of(deployment)).coefficients
     capacity = deployment.capacity_batch(context)
     if prefill is not None:
         if concurrency is None:
@@ -348,7 +348,7 @@ def steady(
             **({} if max_num_batched_tokens is None else {"max_num_batched_tokens": max_num_batched_tokens}),
             prefix_hit_rate=prefix_hit_rate,
             arrival_clumping=arrival_clumping,
-            prefill_coefficients=known.coefficients(case_of(prefill)),
+            prefill_coefficients=_believed(known, case_of(prefill)).coefficients,
             prefill_instances=prefill_instances,
             speculation=speculation,
         )
@@ -459,10 +459,8 @@ def steps(deployment: Deployment, context: Floats, batch: Floats, reading: str, 
         step_s, bound_by = _article(compute, weights, kv, reading)
         taken = np.asarray(step_s, dtype=float)
         shown = (compute, weights, kv)
-    wide = [
-        np.broadcast_to(np.asarray(part, dtype=float), np.broadcast_shapes(batch.shape, np.shape(taken)))
-        for part in shown
-    ]
+    shape = np.broadcast_shapes(batch.shape, np.shape(taken))
+    wide = [_wide(part, shape) for part in shown]
     price = deployment.usd_per_hour
     return Steps(
         batch=batch,
@@ -483,21 +481,40 @@ def steps(deployment: Deployment, context: Floats, batch: Floats, reading: str, 
 def _predict(
     deployment: Deployment, context: Floats, batch: NDArray[np.float64], bound: NDArray[np.float64], priors: Prior
 ) -> tuple[Prediction, NDArray[np.float64]]:
-    case = case_of(deployment)
-    taken = step.decode_step(ideal_of(deployment, context), priors.coefficients(case), batch)
+    known = _believed(priors, case_of(deployment))
+    taken = step.decode_step(ideal_of(deployment, context), known.coefficients, batch)
     total = np.asarray(taken.total, dtype=float)
-    low, high = priors.interval(case, "tpot", CONFIDENCE)
     terms = {
-        name: np.broadcast_to(
-            functools.reduce(np.add, [np.asarray(getattr(taken, part)) for part in parts]), total.shape
-        )
+        name: _wide(functools.reduce(np.add, [getattr(taken, part) for part in parts]), total.shape)
         for name, parts in _GROUPS.items()
     }
+    low, high = known.interval
     found = Prediction(
         low=np.maximum(low * total, bound),  # the floor is physics: no interval reaches below it
         high=high * total,
         terms=terms,
-        bound=np.broadcast_to(bound, total.shape),
-        provenance=priors.provenance(case),
+        bound=_wide(bound, total.shape),
+        provenance=known.provenance,
     )
     return found, total
+
+
+def _wide(values: Floats, shape: tuple[int, ...]) -> NDArray[np.float64]:
+    """Give numbers a shape; numpy takes its time even where they have it."""
+    given = np.asarray(values, dtype=float)
+    return given if given.shape == shape else np.broadcast_to(given, shape)
+
+
+class _Believed(NamedTuple):
+    """What priors say of a case, whatever its batch and context."""
+
+    coefficients: step.Coefficients
+    interval: tuple[float, float]
+    provenance: prior.Provenance
+
+
+@functools.lru_cache(maxsize=256)
+def _believed(priors: Prior, case: prior.Case) -> _Believed:
+    """Look a case up once: a slider asks for the same one at every context, a curve twice."""
+    interval = priors.interval(case, "tpot", CONFIDENCE)
+    return _Believed(priors.coefficients(case), interval, priors.provenance(case))

@@ -421,7 +421,7 @@ class _Reader:
             raise ConfigError(problem, error.allowed, error.hint) from None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class CalibratedPrior(Prior):
     """Priors with the coefficients of one measured deployment put in.
 

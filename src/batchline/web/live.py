@@ -7,7 +7,7 @@ While something moves the page lets the names ride on their lines, and asks for 
 from __future__ import annotations
 
 import itertools
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -58,22 +58,30 @@ def six_digits(*columns: NDArray[np.float64]) -> list[list[float]]:
     return [rounded[first:last] for first, last in itertools.pairwise(ends)]
 
 
-def _thinned(x: NDArray[np.float64], *heights: NDArray[np.float64]) -> NDArray[np.intp]:
-    """Points that draw the same lines to a quarter of a pixel: few on a straight line, more where it bends."""
-    kept = np.zeros(x.size, dtype=bool)
-    kept[::_COARSE] = kept[-1] = True
+def _thinned(x: NDArray[np.float64], heights: NDArray[np.float64]) -> NDArray[np.bool_]:
+    """Which points draw the same lines to a quarter of a pixel: few on a straight line, more where it bends.
+
+    `heights` has a row for each picture, in it a row for each line that shares its points, and a column for each of
+    `x`; the answer has a row for each picture.
+    """
+    pictures, _, size = heights.shape
+    at = np.broadcast_to(np.arange(size), (pictures, size))
+    kept = np.zeros((pictures, size), dtype=bool)
+    kept[:, ::_COARSE] = kept[:, -1] = True
     for _ in range(12):
-        chosen = kept.nonzero()[0]
-        away = np.abs(heights[0] - np.interp(x, x[chosen], heights[0][chosen]))
-        for y in heights[1:]:
-            away = np.maximum(away, np.abs(y - np.interp(x, x[chosen], y[chosen])))
+        before = np.maximum.accumulate(np.where(kept, at, 0), axis=1)
+        after = np.minimum.accumulate(np.where(kept, at, size - 1)[:, ::-1], axis=1)[:, ::-1]
+        part = (x - x[before]) / np.where(after > before, x[after] - x[before], 1.0)
+        first, last = (np.take_along_axis(heights, ends[:, None, :], axis=2) for ends in (before, after))
+        away = np.abs(heights - first - part[:, None, :] * (last - first)).max(axis=1)
         if away.max() <= _SEEN:
             break
-        # The farthest point of each stretch that is off.
-        peaks = np.maximum.reduceat(away, chosen[:-1])
-        stretch = np.repeat(peaks, np.diff(chosen))
-        kept[:-1] |= (away[:-1] == stretch) & (stretch > _SEEN)
-    return np.flatnonzero(kept)
+        # The farthest point of each stretch that is off; a stretch begins at each point that is kept.
+        starts = np.flatnonzero(kept)
+        peaks = np.maximum.reduceat(away.ravel(), starts)
+        stretch = np.repeat(peaks, np.diff(starts, append=kept.size)).reshape(kept.shape)
+        kept |= (away == stretch) & (stretch > _SEEN)
+    return kept
 
 
 class _Bare(Scene):
@@ -107,8 +115,8 @@ def told(
     story = story_of(curve, batch_axis=batch_axis, language=language, batches=None, measured=measured)
     datasets: dict[str, Any] = {}
     signals: dict[str, Any] = {"figure_title": answer(curve, language)[0]}
-    columns: dict[str, Any] = {}
-    for scene in scenes(story):
+    found = scenes(story)
+    for scene in found:
         rows = _Bare(**{**vars(scene), "lines": [], "band": None}).datasets()
         wanted = ["shade", "levels", "edges", "marks"]
         if names:
@@ -116,38 +124,65 @@ def told(
             wanted += ["labels", "leaders"]
         datasets |= {f"{scene.key}_{name}": rows[f"{scene.key}_{name}"] for name in wanted}
         signals |= scene.signals()
-        columns[scene.key] = _columns(scene)
-    return {"datasets": datasets, "signals": signals, "columns": columns}
+    return {"datasets": datasets, "signals": signals, "columns": _columns(found)}
 
 
-def _columns(scene: Scene) -> dict[str, Any]:
-    roles, columns = [], []
-    for line in scene.lines:
-        shown = np.flatnonzero(np.isfinite(line.value) & ((line.value > 0) | (not scene.y.log)))
-        if shown.size == 0:
-            continue
-        shown = shown[_thinned(scene.x.pixel(line.batch[shown]), _inside(scene, line.value[shown]))]
-        roles.append(line.series)
-        columns += [line.batch[shown], line.value[shown]]
-    if scene.band is not None:
-        batch, low, high = scene.band
-        some = _thinned(scene.x.pixel(batch), _inside(scene, low), _inside(scene, high))
-        columns += [batch[some], low[some], high[some]]
-    rounded = six_digits(*columns)
-    lines = [{"role": role, "batch": rounded[2 * i], "value": rounded[2 * i + 1]} for i, role in enumerate(roles)]
-    found: dict[str, Any] = {"lines": lines}
-    if scene.band is not None:
-        found["band"] = dict(zip(("batch", "low", "high"), rounded[-3:], strict=True))
-    runs = [mark for mark in scene.marks if mark.kind == "run"]
-    found["run"] = (
-        {"batch": runs[0].batch, "value": runs[0].value, "texts": [runs[0].text, runs[0].short]} if runs else None
-    )
-    return found
+class _Strip(NamedTuple):
+    """A line of a plot, or with two values the band between them."""
+
+    scene: Scene
+    role: str
+    batch: NDArray[np.float64]
+    values: tuple[NDArray[np.float64], ...]
+
+    def shown(self) -> NDArray[np.bool_]:
+        """Points that the axes can show."""
+        value = self.values[0]
+        return np.isfinite(value) & ((value > 0) | (not self.scene.y.log))
+
+
+def _columns(found: Sequence[Scene]) -> dict[str, Any]:
+    """What is drawn over the batch, as columns; all plots in one go, which takes hardly longer than one of them."""
+    strips = [_Strip(scene, line.series, line.batch, (line.value,)) for scene in found for line in scene.lines]
+    strips += [_Strip(scene, "", scene.band[0], scene.band[1:]) for scene in found if scene.band is not None]
+    points = _points(strips)
+    drawn = [(strip, some) for strip, some in zip(strips, points, strict=True) if some.size]
+    rounded = iter(six_digits(*(part[some] for strip, some in drawn for part in (strip.batch, *strip.values))))
+    columns: dict[str, Any] = {scene.key: {"lines": []} for scene in found}
+    for strip, _ in drawn:
+        batch, *values = (next(rounded) for _ in range(1 + len(strip.values)))
+        if len(values) == 1:
+            columns[strip.scene.key]["lines"].append({"role": strip.role, "batch": batch, "value": values[0]})
+        else:
+            columns[strip.scene.key]["band"] = {"batch": batch, "low": values[0], "high": values[1]}
+    for scene in found:
+        runs = [mark for mark in scene.marks if mark.kind == "run"]
+        columns[scene.key]["run"] = (
+            {"batch": runs[0].batch, "value": runs[0].value, "texts": [runs[0].text, runs[0].short]} if runs else None
+        )
+    return columns
+
+
+def _points(strips: Sequence[_Strip]) -> list[NDArray[np.intp]]:
+    """Points that each strip needs; those of the same batches are looked at together."""
+    alike: dict[tuple[int, int, bytes], list[int]] = {}
+    shown = [strip.shown() for strip in strips]
+    for i, (strip, some) in enumerate(zip(strips, shown, strict=True)):
+        if some.any():
+            alike.setdefault((len(strip.values), id(strip.batch), some.tobytes()), []).append(i)
+    points: list[NDArray[np.intp]] = [np.empty(0, dtype=np.intp)] * len(strips)
+    for members in alike.values():
+        some = np.flatnonzero(shown[members[0]])
+        one = strips[members[0]]
+        heights = np.array([[_inside(strips[i].scene, value[some]) for value in strips[i].values] for i in members])
+        for i, kept in zip(members, _thinned(one.scene.x.pixel(one.batch[some]), heights), strict=True):
+            points[i] = some[kept]
+    return points
 
 
 def _inside(scene: Scene, values: NDArray[np.float64]) -> NDArray[np.float64]:
     """Heights in the frame and a little around it: what lies far outside need not be exact."""
-    return np.clip(scene.y.pixel(values), -60, scene.y.length + 60)
+    return np.minimum(np.maximum(scene.y.pixel(values), -60), scene.y.length + 60)
 
 
 def rows_of(columns: Mapping[str, Any], key: str) -> dict[str, list[dict[str, Any]]]:
