@@ -172,11 +172,11 @@ def _points(strips: Sequence[_Strip]) -> list[NDArray[np.intp]]:
             alike.setdefault((len(strip.values), id(strip.batch), some.tobytes()), []).append(i)
     points: list[NDArray[np.intp]] = [np.empty(0, dtype=np.intp)] * len(strips)
     for members in alike.values():
-        some = np.flatnonzero(shown[members[0]])
-        one = strips[members[0]]
-        heights = np.array([[_inside(strips[i].scene, value[some]) for value in strips[i].values] for i in members])
-        for i, kept in zip(members, _thinned(one.scene.x.pixel(one.batch[some]), heights), strict=True):
-            points[i] = some[kept]
+        one, visible = strips[members[0]], np.flatnonzero(shown[members[0]])
+        heights = np.array([[_inside(strips[i].scene, value[visible]) for value in strips[i].values] for i in members])
+        kept = _thinned(one.scene.x.pixel(one.batch[visible]), heights)
+        for i, needed in zip(members, kept, strict=True):
+            points[i] = visible[needed]
     return points
 
 
