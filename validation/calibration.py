@@ -99,7 +99,7 @@ def observations(points: Sequence[Point]) -> list[Observation]:
 def advised(belief: Belief, stack: Stack, count: int, owner: NDArray[np.intp]) -> list[int]:
     """Points in the order in which the tool would ask for them: each after an update by those before."""
     tpot = np.array([one.of == "tpot" for one in stack.observations])
-    place, covariance = belief.mean, np.diag(belief.spread**2)
+    place, covariance = belief.mean, belief.covariance
     chosen: list[int] = []
     while len(chosen) < count:
         _, slopes = jacobian(belief, stack, place[None])

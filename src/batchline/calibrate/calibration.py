@@ -366,7 +366,7 @@ def calibrate(
     stack = Stack(observations)
     fit = update(belief, stack)
     before, slope = jacobian(belief, stack, belief.mean[None])
-    expected = np.sqrt(((slope[0] * belief.spread) ** 2).sum(axis=1) + stack.noise**2)
+    expected = np.sqrt(np.einsum("oi,ij,oj->o", slope[0], belief.covariance, slope[0]) + stack.noise**2)
     surprise = (stack.log_seconds - before[0]) / expected
     return Calibration(
         deployment=deployment,

@@ -67,8 +67,8 @@ class Belief:
         Coefficients that may move, then the scales "tpot" and "ttft".
     mean : array
         Of log free part, and of log scale [-].
-    spread : array
-        Standard deviations before any measurement [-].
+    covariance : array, shape (names, names)
+        Before any measurement [-].
     offset, unit : array
         As in data/priors.toml, for the coefficients alone.
     fixed : mapping
@@ -77,7 +77,7 @@ class Belief:
 
     names: tuple[str, ...]
     mean: NDArray[np.float64]
-    spread: NDArray[np.float64]
+    covariance: NDArray[np.float64]
     offset: NDArray[np.float64]
     unit: NDArray[np.float64]
     fixed: dict[str, float]
@@ -86,6 +86,16 @@ class Belief:
     def coefficient_names(self) -> tuple[str, ...]:
         """Names without the scales."""
         return self.names[: -len(SCALES)]
+
+    @property
+    def spread(self) -> NDArray[np.float64]:
+        """Standard deviation of each before any measurement [-]."""
+        return np.sqrt(np.diag(self.covariance))
+
+    @property
+    def precision(self) -> NDArray[np.float64]:
+        """Inverse of the covariance [-]."""
+        return np.asarray(np.linalg.inv(self.covariance))
 
     def values(self, z: NDArray[np.float64]) -> NDArray[np.float64]:
         """Coefficients at a place, scales folded in.
@@ -153,7 +163,7 @@ def believe(priors: Prior, case: Case) -> Belief:
     return Belief(
         names=(*names, *SCALES),
         mean=np.array([*(row[1] for row in rows), *(0.0 for _ in SCALES)]),
-        spread=np.array([*(row[2] for row in rows), *SCALES.values()]),
+        covariance=np.diag(np.square([*(row[2] for row in rows), *SCALES.values()])),
         offset=np.array([row[3] for row in rows]),
         unit=np.array([row[4] for row in rows]),
         fixed=fixed,
@@ -236,13 +246,12 @@ def update(belief: Belief, stack: Stack, used: NDArray[np.bool_] | None = None) 
     """
     mask = np.ones((1, len(stack.observations)), dtype=bool) if used is None else np.atleast_2d(used)
     z = np.tile(belief.mean, (len(mask), 1))
-    precision = np.diag(belief.spread**-2)
     logs, slope = jacobian(belief, stack, z)
     cost = _objective(belief, stack, mask, z, logs)
     damping = np.full(len(mask), 1e-3)
     for _ in range(_TURNS):
         normal, gradient = _normal(belief, stack, mask, z, logs, slope)
-        damped = normal + damping[:, None, None] * precision
+        damped = normal + damping[:, None, None] * belief.precision
         trial = z + np.clip(np.linalg.solve(damped, gradient[..., None])[..., 0], -1.0, 1.0)
         trial_logs, trial_slope = jacobian(belief, stack, trial)
         trial_cost = _objective(belief, stack, mask, trial, trial_logs)
@@ -262,7 +271,8 @@ def _objective(
 ) -> NDArray[np.float64]:
     size = np.abs(_residual(stack, mask, logs))
     huber = np.where(size <= _HUBER, size**2, _HUBER * (2 * size - _HUBER))
-    return np.asarray(huber.sum(axis=1) + (((z - belief.mean) / belief.spread) ** 2).sum(axis=1))
+    moved = z - belief.mean
+    return np.asarray(huber.sum(axis=1) + np.einsum("ui,ij,uj->u", moved, belief.precision, moved))
 
 
 def _residual(stack: Stack, mask: NDArray[np.bool_], logs: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -282,6 +292,6 @@ def _normal(
     residual = _residual(stack, mask, logs)
     weight = mask * np.minimum(1.0, _HUBER / np.maximum(np.abs(residual), _HUBER))
     scaled = slope / stack.noise[:, None]
-    normal = np.einsum("uoi,uo,uoj->uij", scaled, weight, scaled) + np.diag(belief.spread**-2)
-    gradient = np.einsum("uoi,uo->ui", scaled, weight * residual) - (z - belief.mean) / belief.spread**2
+    normal = np.einsum("uoi,uo,uoj->uij", scaled, weight, scaled) + belief.precision
+    gradient = np.einsum("uoi,uo->ui", scaled, weight * residual) - (z - belief.mean) @ belief.precision
     return normal, gradient

@@ -155,7 +155,7 @@ def _probe(url: str, options: dict[str, Any]) -> None:
 
 def _probed(outcome: Outcome, out: Path, options: dict[str, Any]) -> None:
     for note in outcome.notes:
-        _output.warn(f"{note[0].upper()}{note[1:]}.")
+        _output.warn(f"{note[0].upper()}{note[1:].rstrip('.')}.")
     if outcome.points:
         _show(outcome.points, options)
         click.echo(say("measure.written", count=len(outcome.points), file=str(out)), err=True)
