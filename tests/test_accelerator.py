@@ -144,6 +144,7 @@ def test_the_facts_are_those_of_the_public_catalogue(shared):
         ("h100-nvl", "bf16_dense_tflops"),  # blank there; half of the datasheet's rate with sparsity, by torchtitan
         ("h100-nvl", "fp8_dense_tflops"),
         ("h100-nvl", "int8_dense_tops"),
+        ("m2-ultra", "bf16_dense_tflops"),  # Apple does state one, for all 76 cores
         ("rtx-5090", "fp8_dense_tflops"),  # with fp32 accumulation, as for all other GeForce rates
     }
 
@@ -167,7 +168,7 @@ def test_visible_memory_of_the_h100_is_that_of_public_vllm_logs(shared):
 
 
 def test_blank_stays_blank():
-    assert Accelerator.load("m2-ultra").flops == {}
+    assert Accelerator.load("m3-ultra").flops == {}
     assert Accelerator.load("gb10").flops == {"fp4": 500e12}
     assert Accelerator.load("a10g").memory_visible is None
     assert Accelerator.load("h20").tdp is None

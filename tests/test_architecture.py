@@ -354,6 +354,13 @@ def test_gguf_file_sizes(name, gib):
     assert Architecture.load("llama-3.1-8b").weight_bytes(name) / 2**30 == pytest.approx(gib, abs=0.012)
 
 
+# Sizes that llama-bench prints for ggml-org's files "gpt-oss 20B MXFP4 MoE" and "gpt-oss 120B MXFP4 MoE" [GiB], 2026.
+@pytest.mark.parametrize(("name", "gib"), [("gpt-oss-20b", 11.27), ("gpt-oss-120b", 59.02)])
+def test_gguf_files_keep_mxfp4_for_the_experts(name, gib):
+    # the files hold tokens, norms, biases and sinks in float32 besides
+    assert Architecture.load(name).weight_bytes("mxfp4_moe") / 2**30 == pytest.approx(gib, rel=0.002)
+
+
 # --- names and files -----------------------------------------------------------------------------------------------
 
 

@@ -79,7 +79,7 @@ def test_intervals_widen_with_what_is_new(of):
 
 def test_what_is_new_is_named_the_gravest_first():
     known = prior.load()
-    cluster = next(iter(known.seen["cluster"]))
+    cluster = next(name for name in sorted(known.seen["cluster"]) if " vllm " in name)
     model, accelerator, engine, width = cluster.split(" | ")
     layout = next(name.split(" | ")[4] for name in known.seen["deployment"] if name.startswith(cluster))
     case = Case(engine=engine, model=model, accelerator=accelerator, weights=width, layout=layout)
@@ -93,6 +93,18 @@ def test_what_is_new_is_named_the_gravest_first():
         ({"engine": "new", "model": "new", "layout": "new"}, "engine"),
     ]:
         assert known.novelty(dataclasses.replace(case, **change)) == novelty
+
+
+def test_a_batch_tells_nothing_of_its_device_under_another_engine():
+    """llama.cpp was measured as batches alone, on two devices: those clusters are known, the engine is not."""
+    known = prior.load()
+    case = Case(engine="llama-cpp", model="qwen2.5-7b", accelerator="gb10", weights="q8_0", layout="tp1 pp1 dp1 ep1")
+    assert known.novelty(case) == "lengths"
+    assert known.novelty(dataclasses.replace(case, model="llama-3.1-8b")) == "engine"
+    assert known.novelty(dataclasses.replace(case, engine="vllm", weights="fp8")) == "accelerator"
+    assert known.provenance(case).levels["engine_accelerator llama-cpp gb10"] == 108  # rows of decode_llamacpp.csv
+    other = dataclasses.replace(case, model="llama-3.1-8b", engine="vllm")
+    assert known.coefficients(other) == known.coefficients(dataclasses.replace(other, accelerator="a new one"))
 
 
 def test_provenance_says_what_nobody_measured():
@@ -110,6 +122,7 @@ def test_formats_and_retrained_models_are_one_family():
     assert Case("vllm", model="deepseek-r1").base_model == Case("vllm", model="deepseek-v3.1-nvfp4").base_model
     assert Case("vllm", weights="fp8-block").width == Case("vllm", weights="fp8").width == "fp8"
     assert Case("vllm", weights="mxfp4").width == Case("vllm", weights="nvfp4").width == "fp4"
+    assert Case("llama-cpp", weights="q8_0").width == Case("llama-cpp", weights="iq4_xs").width == "gguf"
 
 
 def test_there_is_no_other_confidence():

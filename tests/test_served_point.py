@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from batchline import served_point, validate
+from batchline import served_point, step, validate
 from batchline.errors import MeasurementError
 
 ROW = {
@@ -144,12 +144,18 @@ def test_speculation_with_its_acceptance_is_predicted(tmp_path):
     assert drafted.bound_s < plain.bound_s
 
 
+def test_the_bound_of_a_batch_is_at_that_batch(tmp_path):
+    """llama.cpp's four slots of 256 tokens more than asked for hold less than the batch that ran."""
+    one = outcome(tmp_path, engine="llama.cpp", regime="decode_static", batch_or_concurrency="512")
+    assert one.bound_s == pytest.approx(float(step.bound(one.point.ideal, 512.0)))
+
+
 def test_a_device_without_a_rate_decodes_by_memory_alone(tmp_path):
-    one = outcome(tmp_path, hw="Apple M2 Ultra", engine="llama.cpp", regime="decode_static")
+    one = outcome(tmp_path, hw="Apple M3 Ultra", engine="llama.cpp", regime="decode_static")
     assert one.tpot_s >= one.bound_s > 0
     assert np.isnan(one.ttft_s)
     assert one.to_dict()["ttft_s"] is None
-    assert outcome(tmp_path, hw="Apple M2 Ultra", engine="llama.cpp").refused
+    assert outcome(tmp_path, hw="Apple M3 Ultra", engine="llama.cpp").refused
 
 
 TEXT = st.one_of(

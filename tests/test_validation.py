@@ -73,9 +73,9 @@ def test_a_split_never_shows_the_fit_what_it_predicts(measured, monkeypatch):
     seen = []
     fit = hierarchy.fit
 
-    def spy(training):
+    def spy(training, recipe=None):
         seen.append(set(training.group("accelerator")))
-        return fit(training)
+        return fit(training, recipe)
 
     monkeypatch.setattr(hierarchy, "fit", spy)
     chosen = [i for i, name in enumerate(rows.group("accelerator")) if name in {"b300", "h200-sxm", "h100-sxm"}]
@@ -87,6 +87,51 @@ def test_a_split_never_shows_the_fit_what_it_predicts(measured, monkeypatch):
     ]
     miss = np.abs(held.tpot / rows.take(chosen).tpot - 1)[usable[chosen]]
     assert np.median(miss) < 0.2  # aiconfigurator's mean with measured tables: 0.206 (physics.md)
+
+
+def test_batches_alone_are_steps_and_nothing_else(measured):
+    from validation import batches, hierarchy
+
+    from batchline import step
+
+    alone = batches.load()
+    assert len(alone) == 180
+    assert alone.alone.all()
+    assert not measured[0].alone.any()
+    z = np.random.default_rng(1).normal(0, 0.3, (len(hierarchy.NAMES), len(alone)))
+    log_tpot, _ = hierarchy.Served(alone).predict(z)
+    steps = step.decode_step(alone.ideal, hierarchy.coefficients(z), alone.concurrency).total
+    np.testing.assert_allclose(np.exp(log_tpot), steps, rtol=1e-9)
+
+
+def test_levels_of_batches_help_a_cluster_that_they_did_not_see(measured):
+    """llama.cpp on a device that was measured: a level of it, learned from other models there."""
+    from validation import batches, hierarchy
+
+    rows, usable, _ = measured
+    fitted = hierarchy.fit(rows.take(np.flatnonzero(usable)))
+    alone = batches.load()
+    without, _ = fitted.predict(alone)
+    held = batches.held_out(fitted, alone, "cluster")
+    assert np.abs(held / alone.tpot - 1).mean() < np.abs(without / alone.tpot - 1).mean()
+    np.testing.assert_allclose(batches.held_out(fitted, alone, "accelerator"), without)
+    # What was fitted on served points stays as it was.
+    whole = batches.extend(fitted, alone)
+    np.testing.assert_array_equal(whole.logs(rows.take([0, 500])), fitted.logs(rows.take([0, 500])))
+
+
+def test_measured_again_is_what_the_others_say(measured):
+    from validation import splits
+
+    rows = measured[0]
+    found = splits.measured_again(rows)
+    one = int(np.flatnonzero(np.isfinite(found.tpot))[0])
+
+    def question(point):
+        return point.case.deployment, point.isl, point.osl, point.concurrency, point.client
+
+    same = [i for i, p in enumerate(rows.points) if i != one and question(p) == question(rows.points[one])]
+    assert found.ttft[one] == pytest.approx(np.prod(rows.ttft[same]) ** (1 / len(same)))
 
 
 def test_every_row_is_predicted_or_refused_with_a_reason(shared):

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from scipy import linalg
 
-from validation import hierarchy, report, splits
+from validation import batches, hierarchy, report, splits
 from validation import rows as measured
 
 if TYPE_CHECKING:
@@ -69,11 +69,11 @@ def _table(fitted: Hierarchy, given: list[dict[str, str]]) -> str:
     return out.getvalue()
 
 
-def write(fitted: Hierarchy, rows: Rows, intervals: dict[str, dict[str, list[float]]]) -> None:
-    """Write data/priors.toml and data/prior_levels.csv."""
-    given = hierarchy.row_levels(rows)
+def write(fitted: Hierarchy, rows: Rows, alone: Rows, intervals: dict[str, dict[str, list[float]]]) -> None:
+    """Write data/priors.toml and data/prior_levels.csv: what was fitted on served points, and on batches alone."""
+    given, of_batches = hierarchy.row_levels(rows), hierarchy.row_levels(alone)
     first = fitted.levels
-    engines = Counter(row["engine"] for row in given)
+    engines = Counter(row["engine"] for row in given + of_batches)
     lines = [
         HEAD,
         "[fit]",
@@ -82,7 +82,7 @@ def write(fitted: Hierarchy, rows: Rows, intervals: dict[str, dict[str, list[flo
         f"points = {len(rows)}",
         f"clusters = {len({row['cluster'] for row in given})}",
         'sources = ["NVIDIA aiconfigurator silicon sample (Apache-2.0)", "InferenceMAX (Apache-2.0)", '
-        '"InferenceX context sweep on H200 (Apache-2.0)"]',
+        '"InferenceX context sweep on H200 (Apache-2.0)", "llama-batched-bench on GB10 and M2 Ultra (MIT)"]',
         f'date = "{DATE}"',
         "",
         "[points]",
@@ -98,7 +98,9 @@ def write(fitted: Hierarchy, rows: Rows, intervals: dict[str, dict[str, list[flo
         )
     lines += ["", "[seen]"]
     for kind in ("model", "accelerator", "engine", "cluster", "deployment"):
-        names = sorted(set(rows.group(kind)))
+        # A batch says nothing of its model under another engine, nor of its engine on another device.
+        own = alone.group(kind) if kind in {"cluster", "deployment"} else []
+        names = sorted({*rows.group(kind), *own})
         lines += [f"{kind} = [", *(f'    "{name}",' for name in names), "]"]
     lines += [
         "",
@@ -111,7 +113,8 @@ def write(fitted: Hierarchy, rows: Rows, intervals: dict[str, dict[str, list[flo
             "",
         ]
     PRIORS.write_text("\n".join(lines), encoding="utf-8")
-    LEVELS.write_text(_table(fitted, given), encoding="utf-8")
+    of_batches = [{kind: row[kind] for kind in batches.NESTED} for row in of_batches]
+    LEVELS.write_text(_table(fitted, given + of_batches), encoding="utf-8")
 
 
 def factors(miss: NDArray[np.float64]) -> list[float]:
@@ -141,15 +144,18 @@ def main() -> None:
     usable = measured.plausible(rows)
     kept = rows.take(np.flatnonzero(usable))
     fitted = hierarchy.fit(kept)
+    alone = batches.load()
+    whole = batches.extend(fitted, alone)
     if held_out:
         held = {split: splits.held_out(rows, usable, split) for split in splits.SPLITS}
         intervals = conformal(rows, held)
     else:
         intervals = tomllib.loads(PRIORS.read_text(encoding="utf-8"))["intervals"]
-    write(fitted, kept, intervals)
-    print(f"{PRIORS.name}: {len(kept):,} points of {len(rows):,}, recipe {fitted.recipe}")
+    write(whole, kept, alone, intervals)
+    print(f"{PRIORS.name}: {len(kept):,} points of {len(rows):,} and {len(alone):,} batches, recipe {fitted.recipe}")
     if held_out:
-        report.write(rows, usable, refused, fitted, held, DATE)
+        first = {split: splits.held_out(rows, usable, split, "first") for split in splits.NEW_GROUPS}
+        report.write(rows, usable, refused, fitted, held, first, alone, DATE)
 
 
 if __name__ == "__main__":

@@ -87,11 +87,23 @@ _OF_KERNELS += ("prefill_linear", "prefill_attention")
 KERNELS = ENGINES | {name: (*ENGINES[name], *_KERNELS) for name in _OF_KERNELS}
 
 
-RECIPES = {"engines": ENGINES, "kernels": KERNELS}
+# What this work began with, physics.md's levels to the letter: shown beside in docs/validation.md, chosen by no fit.
+FIRST = ENGINES | {
+    "compute": ("generation", "weights"),
+    "prefill_share": ("engine",),
+    "ttft_constant": ("engine",),
+    "ttft_steps": ("engine",),
+    "arrival_clumping": ("client", "engine"),
+}
+
+RECIPES = {"engines": ENGINES, "kernels": KERNELS, "first": FIRST}
 """Levels of the first pass, by name."""
+CHOICES = ("engines", "kernels")
+"""What a fit chooses from."""
 # How far a level moves a coefficient (sd of the log): physics.md; kernels as engines and generations do.
 SPREADS: dict[str | tuple[str, str], float] = {
     ("prefill_share", "engine_client"): 0.3,
+    ("prefill_share", "engine"): 0.13,
     "engine": 0.26,
     "generation": 0.22,
     "weights": 0.22,
@@ -132,30 +144,40 @@ def coefficients(z: Floats) -> Coefficients:
 
 @dataclass
 class Served:
-    """Closed-loop predictions of rows, with derivatives by the coefficients' logs."""
+    """Predictions of rows, in a closed loop or of a batch alone, with derivatives by the coefficients' logs."""
 
     rows: Rows
+
+    @property
+    def full(self) -> NDArray[np.bool_]:
+        """Rows whose running batch does not depend on times: clients fill the engine, or a batch was given."""
+        return (self.rows.concurrency > self.rows.capacity) | self.rows.alone
+
+    @property
+    def held(self) -> Floats:
+        """Requests in the engine."""
+        r = self.rows
+        return np.where(r.alone, r.concurrency, np.minimum(r.concurrency, r.capacity))
 
     def _at(self, batch: Floats, z: Floats) -> tuple[Floats, Floats]:
         """TPOT and TTFT of admitted requests at a running batch: the equations of batchline.serving."""
         r, c, ideal = self.rows, coefficients(z), self.rows.ideal
         one = np.asarray(step.decode_step(ideal, c, batch).total)
         prompt = np.asarray(step.prefill(ideal, c, r.isl, batch=batch).total)
-        tpot = one + c.prefill_share * np.maximum(batch / ideal.dp - 1, 0) / r.osl * prompt / ideal.pp
-        held = np.minimum(r.concurrency, r.capacity)
-        ahead = 4 * c.arrival_clumping * np.maximum(np.sqrt(held / ideal.dp) - 1, 0)
+        between = np.where(r.alone, 0, np.maximum(batch / ideal.dp - 1, 0)) / r.osl * prompt / ideal.pp
+        tpot = one + c.prefill_share * between
+        ahead = 4 * c.arrival_clumping * np.maximum(np.sqrt(self.held / ideal.dp) - 1, 0)
         return tpot, c.ttft_constant + c.ttft_steps * one + prompt * (1 + ahead)
 
     def _batch(self, z: Floats) -> Floats:
-        r = self.rows
-        held = np.minimum(r.concurrency, r.capacity)
+        r, held = self.rows, self.held
         low, high = np.zeros_like(held), held.copy()
         for _ in range(_HALVINGS):
             middle = (low + high) / 2
             tpot, ttft = self._at(middle, z)
             more = held * r.osl * tpot - middle * (r.osl * tpot + ttft) > 0
             low, high = np.where(more, middle, low), np.where(more, high, middle)
-        return np.where(r.concurrency > r.capacity, r.capacity, high)
+        return np.where(self.full, held, high)
 
     def _logs(self, batch: Floats, z: Floats) -> tuple[Floats, Floats, Floats, Floats]:
         r = self.rows
@@ -171,9 +193,7 @@ class Served:
     def with_derivatives(self, z: Floats) -> tuple[Floats, Floats, Floats, Floats]:
         """Log TPOT, log TTFT, and their derivatives by z; the running batch moves along (implicit function)."""
         r, e = self.rows, 1e-4
-        batch = self._batch(z)
-        held = np.minimum(r.concurrency, r.capacity)
-        full = r.concurrency > r.capacity
+        batch, held, full = self._batch(z), self.held, self.full
 
         def excess(tpot: Floats, ttft: Floats, at: Floats) -> Floats:
             return held * r.osl * tpot - at * (r.osl * tpot + ttft)
@@ -253,14 +273,17 @@ def _huber(r: Floats) -> Floats:
 
 
 def _robust(r: Floats) -> Floats:
-    """Weight of a residual in a step of Gauss-Newton."""
-    return np.minimum(1, HUBER / np.maximum(np.abs(r), 1e-9))
+    """Weight of a residual in a step of Gauss-Newton; a TTFT that was not measured has none."""
+    return np.where(r == 0, 0, np.minimum(1, HUBER / np.maximum(np.abs(r), 1e-9)))
+
+
+def _residual(measured: Floats, log_predicted: Floats, sigma: float) -> Floats:
+    return np.nan_to_num((np.log(measured) - log_predicted) / sigma)
 
 
 def solve(rows: Rows, design: Design, levels: list[dict[str, str]], weight: Floats) -> Fitted:
     """Minimise the robust log residuals and the penalty of the levels."""
     served, groups, n = Served(rows), design.groups(levels), len(rows)
-    y = np.log(rows.tpot), np.log(rows.ttft)
     penalty = 1 / design.sd**2
     b, damping = np.zeros(len(design.sd)), 1e-3
 
@@ -269,7 +292,7 @@ def solve(rows: Rows, design: Design, levels: list[dict[str, str]], weight: Floa
         return data + 0.5 * float((at**2 * penalty).sum())
 
     def residuals(found: tuple[Floats, ...]) -> tuple[Floats, Floats]:
-        return (y[0] - found[0]) / SIGMA[0], (y[1] - found[1]) / SIGMA[1]
+        return _residual(rows.tpot, found[0], SIGMA[0]), _residual(rows.ttft, found[1], SIGMA[1])
 
     normal = np.diag(penalty)
     for _ in range(12):
@@ -308,6 +331,10 @@ class Nested:
     b: Floats
     sd: Floats
 
+    def joined(self, other: Nested) -> Nested:
+        """Names of both."""
+        return Nested(self.names + other.names, np.vstack([self.b, other.b]), np.vstack([self.sd, other.sd]))
+
     def moves(self, levels: list[dict[str, str]], kind: str) -> Floats:
         """Of rows, (coefficients, rows); 0 for a name that the fit has not seen."""
         number = {name: i for i, name in enumerate(self.names)}
@@ -317,7 +344,7 @@ class Nested:
 
 def solve_nested(rows: Rows, names: list[str], sd: Floats, base: Floats) -> Nested:
     """Fit each name on what `base` leaves of its own rows: many small problems side by side, each damped by itself."""
-    served, y = Served(rows), (np.log(rows.tpot), np.log(rows.ttft))
+    served, y = Served(rows), (rows.tpot, rows.ttft)
     known = sorted(set(names))
     number = {name: i for i, name in enumerate(known)}
     at = np.array([number[name] for name in names])
@@ -325,7 +352,7 @@ def solve_nested(rows: Rows, names: list[str], sd: Floats, base: Floats) -> Nest
     b, damping = np.zeros((len(known), len(sd))), np.full(len(known), 1e-3)
 
     def cost(found: tuple[Floats, ...], at_b: Floats) -> Floats:
-        data = sum(weights[i] * _huber((y[i] - found[i]) / CLUSTER_SIGMA[i]) for i in range(2))
+        data = sum(weights[i] * _huber(_residual(y[i], found[i], CLUSTER_SIGMA[i])) for i in range(2))
         return np.bincount(at, data, len(known)) + 0.5 * (at_b**2 / sd**2).sum(axis=1)
 
     normal = np.tile(penalty, (len(known), 1, 1))
@@ -334,7 +361,7 @@ def solve_nested(rows: Rows, names: list[str], sd: Floats, base: Floats) -> Nest
         now = cost(found, b)
         normal, gradient = np.tile(penalty, (len(known), 1, 1)), -b / sd**2
         for i in range(2):
-            r = (y[i] - found[i]) / CLUSTER_SIGMA[i]
+            r = _residual(y[i], found[i], CLUSTER_SIGMA[i])
             w, slopes = weights[i] * _robust(r), found[2 + i].T / CLUSTER_SIGMA[i]
             np.add.at(normal, at, (slopes * w[:, None])[:, :, None] * slopes[:, None, :])
             np.add.at(gradient, at, slopes * (w * r)[:, None])
@@ -392,8 +419,8 @@ def choose(rows: Rows) -> str:
     known = sorted(set(clusters))
     deal = np.random.default_rng(1).permutation(len(known)) % _FOLDS
     fold = deal[[known.index(name) for name in clusters]]
-    miss = dict.fromkeys(RECIPES, 0.0)
-    for recipe in RECIPES:
+    miss = dict.fromkeys(CHOICES, 0.0)
+    for recipe in CHOICES:
         for one in range(_FOLDS):
             inside = rows.take(np.flatnonzero(fold == one))
             found = Hierarchy(recipe, _first(rows.take(np.flatnonzero(fold != one)), recipe), {}).predict(inside)
@@ -408,9 +435,14 @@ def fit(rows: Rows, recipe: str | None = None) -> Hierarchy:
     given = row_levels(rows)
     first = _first(rows, recipe)
     base = spread_out(first.design.groups(given), first.b, len(rows))
+    return Hierarchy(recipe, first, solve_all_nested(rows, NESTED, base))
+
+
+def solve_all_nested(rows: Rows, parts: Mapping[str, float], base: Floats) -> dict[str, Nested]:
+    """Fit kinds of level one inside the other, each with its part of the spread between clusters."""
+    given, nested = row_levels(rows), {}
     between = np.array([CLUSTER_SPREADS[name] for name in NAMES])
-    nested = {}
-    for kind, part in NESTED.items():
+    for kind, part in parts.items():
         nested[kind] = solve_nested(rows, [row.get(kind, "") for row in given], between * part, base)
         base = base + nested[kind].moves(given, kind)
-    return Hierarchy(recipe, first, nested)
+    return nested

@@ -1,6 +1,6 @@
 """docs/validation.md: every figure of it comes from here.
 
-python -m validation.report      the sets apart anew, by the priors as they are (seconds)
+python -m validation.report      batches and sets apart anew, by the priors as they are (seconds)
 """
 
 from __future__ import annotations
@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from batchline import published, step, validate
-from validation import sets
+from validation import batches, hierarchy, sets, splits
+from validation import rows as measured
 from validation.rows import SHARED
 
 if TYPE_CHECKING:
@@ -126,8 +127,43 @@ def _group(rows: Rows, usable: NDArray[np.bool_], held: Held, kind: str, least: 
     return sorted(found, key=lambda group: -group["tpot"])
 
 
+def _again(rows: Rows, usable: NDArray[np.bool_]) -> dict[str, Any]:
+    """How far measurements of the same question lie apart: no prediction that knows no better can be nearer."""
+    kept = rows.take(np.flatnonzero(usable))
+    found = splits.measured_again(kept)
+    repeated = np.isfinite(found.tpot)
+    return {
+        "rows": int(repeated.sum()),
+        "tpot": _errors(found.tpot, kept.tpot, repeated),
+        "ttft": _errors(found.ttft, kept.ttft, repeated),
+    }
+
+
+def _first(
+    rows: Rows, usable: NDArray[np.bool_], held: dict[str, Held], first: dict[str, Held]
+) -> list[dict[str, Any]]:
+    """The levels that this work began with, and ours, on the same rows."""
+    return [
+        {
+            "left_out": split,
+            "who": who,
+            "tpot": _errors(one.tpot, rows.tpot, usable),
+            "ttft": _errors(one.ttft, rows.ttft, usable),
+        }
+        for split, found in first.items()
+        for who, one in (("first", found), ("ours", held[split]))
+    ]
+
+
 def write(
-    rows: Rows, usable: NDArray[np.bool_], refused: dict[str, int], fitted: Hierarchy, held: dict[str, Held], date: str
+    rows: Rows,
+    usable: NDArray[np.bool_],
+    refused: dict[str, int],
+    fitted: Hierarchy,
+    held: dict[str, Held],
+    first: dict[str, Held],
+    alone: Rows,
+    date: str,
 ) -> None:
     """Write what the package ships of it, and the page."""
     data = {
@@ -136,10 +172,13 @@ def write(
         "clusters": len(set(rows.group("cluster"))),
         "plausible": int(usable.sum()),
         "splits": _splits(rows, usable, fitted, held),
+        "again": _again(rows, usable),
+        "first": _first(rows, usable, held, first),
         "beside": _beside(rows, held),
         "coverage": _coverage(rows, held),
         "groups": {kind: _group(rows, usable, held["cluster"], kind, 1) for kind in ("engine", "accelerator", "model")}
         | {"cluster": _group(rows, usable, held["cluster"], "cluster", 5)[:20]},
+        "batches": batches.table(fitted, alone),
         "sets": sets.all_sets(),
         "refused": validate.kinds_of_reasons(refused),
     }
@@ -152,5 +191,7 @@ def _save(data: dict[str, Any]) -> None:
     print(f"{DATA.name} and {PAGE.name} written")
 
 
-if __name__ == "__main__":  # the sets apart anew, and the page; the fit and what it had not seen stay
-    _save(published.load() | {"sets": sets.all_sets()})
+if __name__ == "__main__":  # what served points say of a fit that had not seen them stays
+    everything, _ = measured.load()
+    fitted_now = hierarchy.fit(everything.take(np.flatnonzero(measured.plausible(everything))))
+    _save(published.load() | {"batches": batches.table(fitted_now, batches.load()), "sets": sets.all_sets()})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import sys
 from collections import defaultdict
 from dataclasses import dataclass
@@ -13,7 +14,7 @@ import numpy as np
 
 from batchline import step
 from batchline.errors import BatchlineError
-from batchline.served_point import Point, read
+from batchline.served_point import STATIC, Point, read
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -27,7 +28,7 @@ SERVED = ("serving_nvidia.csv", "serving_inferencemax.csv", "serving_context_swe
 
 @dataclass(frozen=True)
 class Rows:
-    """Points with their ideal times, as arrays of equal length."""
+    """Points with their ideal times, as arrays of equal length; TTFT is NaN where a batch was measured alone."""
 
     points: tuple[Point, ...]
     ideal: step.Ideal
@@ -40,6 +41,11 @@ class Rows:
 
     def __len__(self) -> int:
         return len(self.points)
+
+    @property
+    def alone(self) -> NDArray[np.bool_]:
+        """Rows of a batch of fixed size that decodes without prompts beside it."""
+        return np.isnan(self.ttft)
 
     def take(self, index: Sequence[int] | NDArray[np.intp]) -> Rows:
         """Some of the rows."""
@@ -77,7 +83,7 @@ def load(files: Iterable[str] = SERVED) -> tuple[Rows, dict[str, int]]:
             if not isinstance(found, Point):
                 refused[found[1]] += 1
                 continue
-            if found.qc != "ok" or not found.tpot_s or not found.ttft_s:
+            if found.qc != "ok" or not found.tpot_s or not (found.ttft_s or found.regime in STATIC):
                 refused["marked doubtful in the table" if found.qc != "ok" else "no TPOT or TTFT"] += 1
                 continue
             if found.pools or found.speculation:
@@ -101,7 +107,7 @@ def load(files: Iterable[str] = SERVED) -> tuple[Rows, dict[str, int]]:
         isl=np.array([p.isl for p in points]),
         osl=np.array([p.osl for p in points]),
         tpot=np.array([p.tpot_s for p in points], dtype=float),
-        ttft=np.array([p.ttft_s for p in points], dtype=float),
+        ttft=np.array([math.nan if p.regime in STATIC else p.ttft_s for p in points], dtype=float),
     )
     return rows, dict(refused)
 

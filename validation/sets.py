@@ -123,16 +123,6 @@ def fastertransformer() -> dict[str, Any]:
     return _set("FasterTransformer", what, _outcomes("static_fastertransformer.csv"))
 
 
-def llamacpp() -> dict[str, Any]:
-    """llama-batched-bench."""
-    what = (
-        "llama-batched-bench on GB10 and M2 Ultra, batch 1 to 32 at three contexts (MIT). No compute rate of these "
-        "devices is stated by their makers in the form that the catalogue keeps, so steps are bound by memory alone "
-        "and prompts are not predicted."
-    )
-    return _set("llama.cpp", what, _outcomes("decode_llamacpp.csv"))
-
-
 def argonne() -> dict[str, Any]:
     """LLM-Inference-Bench."""
     what = (
@@ -195,8 +185,10 @@ def deepseek_day() -> dict[str, Any]:
     decode = Deployment(architecture=model, accelerator=node, count=144, tp=1, dp=144, ep=144, engine="generic")
     batch = 88.0 * 144
     case, here = readings.case_of(decode), readings.ideal_of(decode, 4989.0)
-    step_s = float(np.asarray(step.decode_step(here, priors.coefficients(case), batch).total))
-    low, high = (step_s * factor for factor in priors.interval(case))
+    taken = step.decode_step(here, priors.coefficients(case), batch)
+    step_s, exchange_s = float(np.asarray(taken.total)), float(np.asarray(taken.ep_alltoall))
+    hidden_s = max(step_s - exchange_s, exchange_s)
+    low, high = priors.interval(case)
     floor = float(np.asarray(step.bound(here, batch)))
 
     def rate(seconds: float) -> str:
@@ -211,16 +203,20 @@ def deepseek_day() -> dict[str, Any]:
     fresh = 1.0 - 0.563  # 56.3% of prompt tokens were found in the cache on disk
     rows = [
         ["time of a decode step, ms", "45-50 (20-22 tokens/s each)", f"{step_s * 1e3:.1f}",
-         f"{low * 1e3:.1f} - {high * 1e3:.1f}", f"{floor * 1e3:.1f}"],
-        ["output tokens/s of a node of 8", "14.8k", rate(step_s), f"{rate(high)} - {rate(low)}", rate(floor)],
+         f"{step_s * low * 1e3:.1f} - {step_s * high * 1e3:.1f}", f"{floor * 1e3:.1f}"],
+        ["... with the exchange hidden behind computing", "45-50", f"{hidden_s * 1e3:.1f}",
+         f"{hidden_s * low * 1e3:.1f} - {hidden_s * high * 1e3:.1f}", f"{floor * 1e3:.1f}"],
+        ["output tokens/s of a node of 8", "14.8k", rate(step_s), f"{rate(step_s * high)} - {rate(step_s * low)}",
+         rate(floor)],
         ["prompt tokens/s of a node, cached ones included", "73.7k", f"{8 * length / prefill_s / fresh / 1e3:.1f}k", "",
          f"{8 * length / ideal_s / fresh / 1e3:.1f}k"],
     ]  # fmt: skip
     what = (
         "DeepSeek-V3 on H800, 24 hours of February 2025 (open-infra-index, day 6): decode on 144 devices with expert "
         "parallelism over InfiniBand (50 GB/s each), 88 sequences on each (14.8k tokens/s a node at 21 each) at 4,989 "
-        "tokens; prefill on 32 with 56.3% of prompt tokens cached, prompts taken as 4,096 long. Its engine overlaps "
-        "two batches and its multi-token prediction is not told; ours takes exchange between experts after computing."
+        "tokens; prefill on 32 with 56.3% of prompt tokens cached, prompts taken as 4,096 long. Its engine computes a "
+        "batch while another is exchanged between experts (profile-data of the same week), so the longer of the two "
+        "counts: the second row; our steps take one after the other. Whether it predicts several tokens is not told."
     )
     return {"name": "DeepSeek's production day", "what": what, "columns": columns, "rows": rows}
 
@@ -266,5 +262,5 @@ def palm() -> dict[str, Any]:
 def all_sets() -> list[dict[str, Any]]:
     """Every set, in the order of the page, by the priors as they lie there now."""
     prior.load.cache_clear()
-    ways = (deepseek_day, palm, disaggregated, max_throughput, splitwise, dstack, argonne, fastertransformer, llamacpp)
+    ways = (deepseek_day, palm, disaggregated, max_throughput, splitwise, dstack, argonne, fastertransformer)
     return [way() for way in ways]

@@ -179,8 +179,8 @@ class GgufRecipe:
     ----------
     name : str
         As file names have it.
-    default, head : str
-        Formats of most matrices, and of the head (of a tied embedding).
+    default, experts, head : str
+        Formats of most matrices, of routed experts, and of the head (of a tied embedding).
     value, down : str
         Wider formats of the value projection and of the last matrix of the feed-forward block.
     value_layers, down_layers : str
@@ -198,6 +198,7 @@ class GgufRecipe:
 
     name: str
     default: str
+    experts: str
     head: str
     value: str
     value_layers: str

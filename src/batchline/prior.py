@@ -37,8 +37,11 @@ _CONFIDENCES = (0.5, 0.8, 0.9)
 GENERAL = frozenset({"engine", "generation", "accelerator", "weights", "engine_kv", "attention"})
 """Kinds of level that stand for themselves; the others name something inside of these."""
 
+_OF_DEVICE = "engine_accelerator"  # of engines that were measured as batches alone: validation/batches.py
+
 _QUANTISED = re.compile(r"-(fp8|nvfp4|mxfp4|int4|awq|gptq|fp8-static)$")
 _WIDTH = re.compile(r"fp8|fp4|int8|int4")
+_GGUF = re.compile(r"gguf|i?q\d")
 _SAME_SHAPE = {"deepseek-r1": "deepseek-v3", "deepseek-v3.1": "deepseek-v3"}  # the same layers, trained anew
 
 
@@ -86,7 +89,9 @@ class Case:
 
     @property
     def width(self) -> str:
-        """Weight format by width and kind: "fp8" for every fp8 recipe, "fp4" for nvfp4 and mxfp4."""
+        """Weight format by width and kind: "fp8" for every fp8 recipe, "fp4" for nvfp4 and mxfp4, "gguf" for q8_0..."""
+        if _GGUF.match(self.weights):
+            return "gguf"
         found = _WIDTH.search(self.weights)
         return found.group() if found else "bf16"
 
@@ -113,6 +118,7 @@ class Case:
             "path": f"{generation} {'mxfp4' if self.weights == 'mxfp4' else width}",
             "model_weights": f"{self.base_model} {width}",
             "engine_kv": f"{self.engine} {self.kv}",
+            _OF_DEVICE: f"{self.engine} {self.accelerator}",
             "attention": self.attention or ("mla" if self.is_mla else "gqa"),
             "cluster": self.cluster,
             "deployment": self.deployment,
@@ -261,6 +267,8 @@ class Prior:
         """
         levels = {kind: name for kind, name in case.levels().items() if kind in GENERAL}
         found = {f"{kind} {name}": self._points_of(kind, name) for kind, name in levels.items()}
+        if points := self._points_of(_OF_DEVICE, own := case.levels()[_OF_DEVICE]):
+            found[f"{_OF_DEVICE} {own}"] = points
         return Provenance(
             ("fitted", {"points": f"{self.points:,}"}),
             self.engine_points.get(case.engine, self.points),
@@ -287,11 +295,13 @@ class Prior:
         str
             One of `NOVELTIES`; "lengths" if all but the request lengths is known.
         """
-        for kind in reversed(NOVELTIES[1:]):
+        if case.cluster in self.seen["cluster"]:
+            return "lengths" if case.deployment in self.seen["deployment"] else "deployment"
+        for kind in ("engine", "accelerator", "model"):
             name = case.base_model if kind == "model" else getattr(case, kind)
             if name not in self.seen[kind]:
-                return str(kind)
-        return "lengths"
+                return kind
+        return "cluster"
 
     def interval(self, case: Case, of: str = "tpot", confidence: float = 0.9) -> tuple[float, float]:
         """Give the factors below and above a prediction between which the measured value should lie.

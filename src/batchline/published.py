@@ -145,6 +145,33 @@ def _groups(kind: str, groups: Iterable[Mapping[str, Any]]) -> list[str]:
     return table([kind, "rows", "plausible", "TPOT error", "predicted / measured, median", "TTFT error"], rows)
 
 
+def _first(data: Mapping[str, Any]) -> list[str]:
+    """Levels that this work began with beside those of today."""
+    by: dict[str, list[str]] = {}
+    for line in data["first"]:
+        by.setdefault(line["left_out"], []).extend(three(line[of]) for of in ("tpot", "ttft"))
+    return table(
+        ["left out", "TPOT, first levels", "TTFT, first levels", "TPOT, levels of today", "TTFT, levels of today"],
+        [(name, *cells) for name, cells in by.items()],
+    )
+
+
+def _batches(data: Mapping[str, Any]) -> list[str]:
+    return [
+        "## llama.cpp: batches alone",
+        "",
+        "Decode steps of llama-batched-bench on GB10 and M2 Ultra, batch 1 to 32 at three contexts (MIT): mean / "
+        "median / 90th percentile, %. Nothing of it is in the tables above. What is learned of llama.cpp on one device "
+        "makes the other worse, so each device has a level of its own, and a device that it was not measured on starts "
+        "from the centre: the column *accelerator left out*. NVIDIA states no 16-bit rate of GB10, so its steps are "
+        "bound by memory alone. Where the bound lies above what was measured (gpt-oss on GB10), tokens met fewer "
+        "experts than even routing would have them meet, which the bound takes for granted.",
+        "",
+        *table(data["batches"]["columns"], data["batches"]["rows"]),
+        "",
+    ]
+
+
 def _sets(data: Mapping[str, Any]) -> list[str]:
     lines = [
         "## Sets apart",
@@ -190,6 +217,15 @@ def page(data: Mapping[str, Any] | None = None) -> str:
         "",
         *_splits(data),
         "",
+        f"How near can one come? {data['again']['rows']} of the plausible points answer a question that was measured "
+        "more than once, on another day or with another version of the engine. Taking the other measurements as the "
+        f"prediction misses TPOT by {three(data['again']['tpot'])} and TTFT by {three(data['again']['ttft'])}: TTFT of "
+        "one and the same configuration moves by a quarter.",
+        "",
+        "The levels that this work began with, fitted to the same rows, and those of today:",
+        "",
+        *_first(data),
+        "",
         "## Beside others, on the same rows",
         "",
         f"On the {beside['rows']:,} rows that {beside['name']} predicts too (mean / median / 90th percentile, %):",
@@ -211,7 +247,7 @@ def page(data: Mapping[str, Any] | None = None) -> str:
     for kind in ("engine", "accelerator", "model"):
         out += [*_groups(kind, data["groups"][kind]), ""]
     out += ["Clusters, the worst first (five rows or more):", "", *_groups("cluster", data["groups"]["cluster"]), ""]
-    out += _sets(data)
+    out += [*_batches(data), *_sets(data)]
     out += ["## Rows that are not predicted", ""]
     out += table(["rows", "reason"], [(f"{count:,}", reason) for reason, count in data["refused"].items()])
     out += [

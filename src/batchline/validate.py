@@ -181,7 +181,9 @@ _STATES = {"closed": _closed, "static": _static, "pools": _pools}
 def _served(points: Sequence[Point], state: serving.Steady, priors: prior.Prior) -> list[Outcome]:
     ideal = _stacked(step.Ideal, [point.ideal for point in points])
     gain = np.asarray(serving.tokens_per_step(_speculation(points)))
-    floor = np.asarray(step.bound(ideal, np.minimum(state.running_batch, _column(points, "capacity")))) / gain
+    # A batch of fixed size was in memory, whatever an engine's own accounting makes of it.
+    most = np.where([point.regime in STATIC for point in points], np.inf, _column(points, "capacity"))
+    floor = np.asarray(step.bound(ideal, np.minimum(state.running_batch, most))) / gain
     tpots, ttfts = np.asarray(state.tpot_s), np.asarray(state.ttft_s)
     outcomes = []
     for i, point in enumerate(points):

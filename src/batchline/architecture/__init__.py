@@ -548,6 +548,8 @@ Add it to the config.json.
             return precision.load(self.plain)
         if weight.role == "head" or (weight.role == "embedding" and self.tied_embeddings):
             return precision.load(recipe.head)
+        if weight.role == "expert" and recipe.experts != recipe.default:
+            return precision.load(recipe.experts)
         if weight.module.endswith("v_proj"):
             return recipe.mixed(recipe.value, recipe.value_layers, self.layers)
         if weight.module.endswith(("down_proj", ".w2")):
