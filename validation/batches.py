@@ -1,7 +1,7 @@
 """Engines that were measured as batches alone: what is theirs, on top of what the fit of served points knows.
 
 llama.cpp has no public closed-loop points, but decode steps of fixed batches on two devices. A level of the engine that
-is learned on one of them makes the other worse (TPOT error up from 27% to 37 or 42%, the more the freer it is), so there
+is learned on one of them makes the other worse (TPOT error from 27% to 37 or 42%, the more the freer it is), so there
 is a level for the engine on each device, and clusters inside of it.
 """
 
