@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import time
+import tomllib
 import urllib.request
 from pathlib import Path
 
@@ -192,6 +193,64 @@ def test_a_link_carries_a_dropped_trace_or_says_that_it_is_too_long(visit):
     other.page.click("#trace-remove")
     other.page.locator("#simulate-times svg").wait_for()
     assert not other.page.locator("#simulate-problem").is_visible()
+
+
+@pytest.mark.parametrize(
+    ("view", "ready", "kinds"),
+    [
+        ("plan", "#plan-chart svg", {"plan.png", "plan.svg", "plan.csv", "plan.toml"}),
+        ("prices", "#prices-table td >> nth=3", {"prices.csv", "prices.toml"}),
+        (
+            "simulate",
+            "#simulate-times svg",
+            {f"simulation-{part}.{kind}" for part in ("times", "over-time") for kind in ("png", "svg")}
+            | {"simulation.csv", "simulation.toml"},
+        ),
+    ],
+)
+def test_every_view_can_be_taken_home(visit, view, ready, kinds):
+    page = visit(f"#{view}?model=llama-3.1-8b&on=1xh100-sxm&price=3&t.rate=3&t.isl=1k&t.osl=40&t.requests=200").page
+    page.locator(ready).first.wait_for(timeout=60_000)
+    page.locator(f"#{view}-reply [aria-busy=false], #{view}-reply[aria-busy=false]").first.wait_for()
+    found = {}
+    page.on(
+        "download", lambda download: found.update({download.suggested_filename: Path(download.path()).read_bytes()})
+    )
+    for button in page.locator(f"#{view}-downloads button").all():
+        button.click()
+    for _ in range(50):
+        page.wait_for_timeout(100)
+        if set(found) == kinds:
+            break
+    assert set(found) == kinds
+    for name, content in found.items():
+        if name.endswith("toml"):
+            assert tomllib.loads(content.decode())["model"] == "llama-3.1-8b"
+        elif name.endswith("csv"):
+            assert len(content.splitlines()) > 3
+        else:
+            assert content.startswith(b"<svg" if name.endswith("svg") else b"\x89PNG")
+
+
+@pytest.mark.parametrize(("view", "plot"), [("plan", "#plan-chart"), ("simulate", "#simulate-over-time")])
+@pytest.mark.parametrize("language", ["en", "ko"])
+def test_on_a_phone_a_whole_picture_is_seen_and_its_words_are_large_enough_to_read(visit, view, plot, language):
+    """The cheapest plan stands at the right end: of a picture that is scrolled nobody would see it."""
+    asked = (
+        f"#{view}?model=llama-3.1-8b&on=1xh100-sxm&price=3&t.rate=3&t.isl=1k&t.osl=40&t.requests=200&lang={language}"
+    )
+    page = visit(asked, viewport={"width": 380, "height": 800}).page
+    page.locator(f"{plot} svg").wait_for(timeout=60_000)
+    figure = page.locator(plot)
+    assert figure.evaluate("one => one.scrollWidth <= one.clientWidth")
+    seen = figure.locator("svg text").evaluate_all(
+        """texts => texts.filter((one) => one.textContent && one.checkVisibility()).map((one) => {
+            const box = one.getBoundingClientRect();
+            return [one.textContent, box.left, box.right, box.height];
+        })"""
+    )
+    assert len(seen) > 8
+    assert not [row for row in seen if row[1] < 0 or row[2] > 380 or (row[3] and row[3] < 10)]
 
 
 def test_an_error_speaks_the_language_and_the_labels_of_the_page(visit):

@@ -34,7 +34,7 @@ _AREAS = [40, 420]
 """Areas of the dots with the fewest and the most devices [px2]."""
 
 
-def pareto(answer: Plan, *, theme: str = "light", language: str = "en") -> dict[str, Any]:
+def pareto(answer: Plan, *, theme: str = "light", language: str = "en", narrow: bool = False) -> dict[str, Any]:
     """Draw the front: cost a month against time per token.
 
     Parameters
@@ -45,6 +45,8 @@ def pareto(answer: Plan, *, theme: str = "light", language: str = "en") -> dict[
         "light" or "dark".
     language : str
         "en" or "ko".
+    narrow : bool
+        For a phone.
 
     Returns
     -------
@@ -70,12 +72,13 @@ def pareto(answer: Plan, *, theme: str = "light", language: str = "en") -> dict[
     marked = _marked(answer, say)
     # The best may stand beside the front: of equal price it has more bits or fewer devices, and a slower token.
     shown_at = [*points, *marked]
-    across = _log_axis([one["tpot_ms"] for one in shown_at], _WIDTH, down=False)
+    width = vega.NARROW if narrow else _WIDTH
+    across = _log_axis([one["tpot_ms"] for one in shown_at], width, down=False)
     up = _log_axis([one["usd_per_month"] for one in shown_at], _HEIGHT, down=True)
     x = alt.X(
         "tpot_ms:Q",
         scale=alt.Scale(type="log", nice=False, domain=[across.low, across.high]),
-        axis=_below(alt, say("planner.token_axis")),
+        axis=_below(alt, say("planner.token_axis"), narrow=narrow),
     )
     y = alt.Y(
         "usd_per_month:Q",
@@ -111,25 +114,29 @@ def pareto(answer: Plan, *, theme: str = "light", language: str = "en") -> dict[
     rim = words.mark_text(stroke=palette["background"], strokeWidth=4, strokeJoin="round", **look)
     names = words.transform_filter("datum.group != ''").mark_text(fontWeight="bold", **look).encode(color=colour)
     ends = words.transform_filter("datum.group == ''").mark_text(color=palette["text"], **look)
-    drawn = alt.layer(stairs, dots, rings, rim, names, ends).properties(width=_WIDTH, height=_HEIGHT)
+    drawn = alt.layer(stairs, dots, rings, rim, names, ends).properties(width=width, height=_HEIGHT)
     promises = ", ".join(f"{name} {value}" for name, value in answer.question.promises.items())
     about = {"count": f"{len(answer.front):,}", "promise": promises or say("planner.no_promise")}
     title = say("planner.front_title", model=answer.question.model, cost=format_usd(best.usd_per_month))
+    lines = [best.titled(language), say("planner.front_about", **about)]
+    heading = vega.heading(lines, (18, 14), narrow=narrow, offset=18)
     return vega.finished(
-        _bare(drawn, _heading(alt, [best.titled(language), say("planner.front_about", **about)])),
+        _bare(drawn, heading.to_dict()),
         datasets={
             "front": points,
             "marked": marked,
             "words": _words(answer.front, points, marked, across, up),
             "stairs": _stairs(answer.front),
         },
-        signals={"figure_title": title},
+        signals={"figure_title": vega.fitted(title, narrow=narrow)},
         theme=theme,
         language=language,
     )
 
 
-def tornado(answer: Plan, bars: Sequence[Bar], *, theme: str = "light", language: str = "en") -> dict[str, Any]:
+def tornado(
+    answer: Plan, bars: Sequence[Bar], *, theme: str = "light", language: str = "en", narrow: bool = False
+) -> dict[str, Any]:
     """Draw what moves the cost of the best deployment, widest first.
 
     Parameters
@@ -142,6 +149,8 @@ def tornado(answer: Plan, bars: Sequence[Bar], *, theme: str = "light", language
         "light" or "dark".
     language : str
         "en" or "ko".
+    narrow : bool
+        For a phone.
 
     Returns
     -------
@@ -164,9 +173,15 @@ def tornado(answer: Plan, bars: Sequence[Bar], *, theme: str = "light", language
     rows = [row for bar in bars for row in _halves(bar, answer.best, say, language)]
     order = [_called(bar.variable, say) for bar in bars]
     y = alt.Y(
-        "variable:N", sort=order, axis=alt.Axis(title=None, ticks=False, domain=False, labelFontSize=13, labelLimit=240)
+        "variable:N",
+        sort=order,
+        axis=alt.Axis(title=None, ticks=False, domain=False, labelFontSize=13, labelLimit=240 if not narrow else 130),
     )
-    x = alt.X("usd:Q", scale=alt.Scale(zero=False, padding=56), axis=_below(alt, say("planner.month_axis"), money=True))
+    x = alt.X(
+        "usd:Q",
+        scale=alt.Scale(zero=False, padding=56),
+        axis=_below(alt, say("planner.month_axis"), money=True, narrow=narrow),
+    )
     colour = alt.Color(
         "kind:N",
         scale=alt.Scale(
@@ -191,15 +206,21 @@ def tornado(answer: Plan, bars: Sequence[Bar], *, theme: str = "light", language
         .mark_text(align="left", dx=6, fontSize=12, color=palette["muted"])
         .encode(y, alt.X("text_at:Q"), text="value:N"),
         alt.Chart(_data(alt, "now")).mark_rule(color=palette["text"], strokeWidth=1.4).encode(x="usd:Q"),
-    ).properties(width=640, height=_BAR * len(bars))
+    ).properties(width=190 if narrow else 640, height=_BAR * len(bars))
+    title = say("planner.tornado_title", model=answer.question.model)
     share = bars[0].high / ((bars[0].high + bars[0].low) / 2) - 1
     return vega.finished(
         _bare(
             drawn,
-            _heading(alt, [say("planner.tornado_about", share=f"{share:.0%}", now=format_usd(now))]),
+            vega.heading(
+                [say("planner.tornado_about", share=f"{share:.0%}", now=format_usd(now))],
+                (18, 14),
+                narrow=narrow,
+                offset=18,
+            ).to_dict(),
         ),
         datasets={"bars": rows, "now": [{"usd": now}]},
-        signals={"figure_title": say("planner.tornado_title", model=answer.question.model)},
+        signals={"figure_title": vega.fitted(title, narrow=narrow)},
         theme=theme,
         language=language,
     )
@@ -209,22 +230,13 @@ def _data(alt: Any, name: str) -> Any:
     return alt.NamedData(name=name)
 
 
-def _below(alt: Any, title: str, *, money: bool = False) -> Any:
+def _below(alt: Any, title: str, *, money: bool = False, narrow: bool = False) -> Any:
     return alt.Axis(
-        title=title, grid=False, tickCount=7, labelExpr=("'$' + " if money else "") + "format(datum.value, ',.3~r')"
+        title=title,
+        grid=False,
+        tickCount=3 if narrow else 7,
+        labelExpr=("'$' + " if money else "") + "format(datum.value, ',.3~r')",
     )
-
-
-def _heading(alt: Any, lines: list[str]) -> dict[str, Any]:
-    title = alt.TitleParams(
-        text=alt.ExprRef(expr="figure_title"),
-        subtitle=lines,
-        anchor="start",
-        fontSize=18,
-        subtitleFontSize=14,
-        offset=18,
-    )
-    return dict(title.to_dict())
 
 
 def _bare(drawn: Any, title: dict[str, Any]) -> dict[str, Any]:
@@ -306,7 +318,7 @@ def _words(
         labels.append(Label(group, group, group, places, _FONT, bold=True, rank=0))
     obstacles = [
         Obstacle("dots", dots, clearance=8.0, near=2.0),
-        Obstacle("stairs", polyline(*corners, _WIDTH, _HEIGHT), hit=40.0, clearance=6.0, near=1.0),
+        Obstacle("stairs", polyline(*corners, across.length, _HEIGHT), hit=40.0, clearance=6.0, near=1.0),
     ]
     return [
         {"words": one.text, "group": one.label.role, "x": round(one.x, 1), "y": round(one.y, 1), "align": one.align}

@@ -47,6 +47,7 @@ def over_time(
     log: Mapping[str, Sequence[float]] | None = None,
     theme: str = "light",
     language: str = "en",
+    narrow: bool = False,
 ) -> dict[str, Any]:
     """Draw requests, KV cache, tokens and busy engines over time.
 
@@ -58,6 +59,8 @@ def over_time(
         What was logged in reality, drawn as dots: "time_s", and columns of `Result.series` by name.
     theme, language : str
         "light" or "dark"; "en" or "ko".
+    narrow : bool
+        For a phone: one panel below the other.
 
     Returns
     -------
@@ -85,11 +88,11 @@ def over_time(
             if column in seen
             for t, v in zip(seen["time_s"], seen[column], strict=True)
         ]
-        frame = _frame(datasets[f"{name}_lines"] + datasets[f"{name}_dots"])
+        frame = _frame(datasets[f"{name}_lines"] + datasets[f"{name}_dots"], vega.NARROW if narrow else _WIDTH)
         datasets |= _names(name, datasets[f"{name}_lines"] if len(lines) > 1 else [], *frame)
         plots.append(_panel(name, lines, theme, language, frame, dots=bool(datasets[f"{name}_dots"])))
     dots = [text("simulate.logged", language)] if seen else []
-    drawn = _apart(vega.figure(plots, 2, [result.sentence(language), *dots]))
+    drawn = _apart(vega.figure(plots, 1 if narrow else 2, [result.sentence(language), *dots], narrow=narrow))
     title = text(
         "simulate.over_time_title",
         language,
@@ -98,7 +101,13 @@ def over_time(
         speed=format_rate(result.requests_per_s, "req/s"),
         tokens=format_rate(result.output_tokens_per_s),
     )
-    return vega.finished(drawn, datasets=datasets, signals={"figure_title": title}, theme=theme, language=language)
+    return vega.finished(
+        drawn,
+        datasets=datasets,
+        signals={"figure_title": vega.fitted(title, narrow=narrow)},
+        theme=theme,
+        language=language,
+    )
 
 
 def _label(column: str, language: str) -> str:
@@ -128,13 +137,15 @@ def _coarse(values: NDArray[np.float64], group: int) -> NDArray[np.float64]:
     return np.add.reduceat(values, starts) / np.diff(np.append(starts, len(values)))
 
 
-def _frame(rows: Sequence[Mapping[str, Any]]) -> tuple[Axis, Axis]:
+def _frame(rows: Sequence[Mapping[str, Any]], width: float) -> tuple[Axis, Axis]:
     """Axes of a panel: over its times, and from 0 to a round value above what it shows."""
     time, value = (np.array([row[name] for row in rows] or [0.0]) for name in ("time_s", "value"))
     low, high = float(time.min()), max(float(time.max()), float(time.min()) + 1e-9)
     step = linear_ticks(0.0, max(float(value.max()), 1e-9))
     top = step[-1] if step[-1] >= value.max() * 0.999 else 2 * step[-1] - step[-2]
-    across = Axis(log=False, low=low, high=high, length=_WIDTH, ticks=linear_ticks(low, high, 7))
+    across = Axis(
+        log=False, low=low, high=high, length=width, ticks=linear_ticks(low, high, 7 if width >= _WIDTH else 4)
+    )
     return across, Axis(log=False, low=0.0, high=top, length=_HEIGHT, ticks=linear_ticks(0.0, top), down=True)
 
 
@@ -210,7 +221,7 @@ def _panel(
     rim: dict[str, Any] = {"stroke": palette["background"], "strokeWidth": 4, "strokeJoin": "round"}
     layers.append(leaders.encode(px, py, x2="x2", y2="y2", color=colour))
     layers += [words.mark_text(**look, **rim), words.mark_text(**look).encode(color=colour)]
-    found = alt.layer(*layers).properties(width=_WIDTH, height=_HEIGHT).to_dict()
+    found = alt.layer(*layers).properties(width=across.length, height=_HEIGHT).to_dict()
     return {key: value for key, value in found.items() if key not in ("$schema", "config", "datasets")}
 
 
@@ -220,6 +231,7 @@ def times(
     log: Mapping[str, Sequence[float]] | None = None,
     theme: str = "light",
     language: str = "en",
+    narrow: bool = False,
 ) -> dict[str, Any]:
     """Draw how many requests were through with the queue, the first and the last token after which time.
 
@@ -231,6 +243,8 @@ def times(
         Logged times by metric ("ttft", "e2e"), drawn as dots [s].
     theme, language : str
         "light" or "dark"; "en" or "ko".
+    narrow : bool
+        For a phone: one panel below the other.
 
     Returns
     -------
@@ -255,7 +269,7 @@ def times(
         if log and metric in log
         for value, place in _places(log[metric])
     ]
-    frame = _frame(rows + dots)
+    frame = _frame(rows + dots, vega.NARROW if narrow else _WIDTH)
     panel = _panel("times", _LINES, theme, language, frame, dots=bool(dots), x_title="after")
     ttft, e2e = (
         {"p50": format_time(result.times[metric].p50), "p99": format_time(result.times[metric].p99)}
@@ -263,11 +277,11 @@ def times(
     )
     title = text("simulate.times_title", language, **ttft)
     below = [text("simulate.times_below", language, **e2e), *([text("simulate.logged", language)] if dots else [])]
-    drawn = _apart(vega.figure([panel], 1, below))
+    drawn = _apart(vega.figure([panel], 1, below, narrow=narrow))
     return vega.finished(
         drawn,
         datasets={"times_lines": rows, "times_dots": dots, **_names("times", rows, *frame)},
-        signals={"figure_title": title},
+        signals={"figure_title": vega.fitted(title, narrow=narrow)},
         theme=theme,
         language=language,
     )

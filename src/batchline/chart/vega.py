@@ -8,12 +8,13 @@ from __future__ import annotations
 import copy
 from dataclasses import dataclass
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import altair as alt
 from altair.utils import schemapi
 
 from batchline.chart import theme as looks
+from batchline.chart._text import wrapped
 from batchline.strings import text
 
 if TYPE_CHECKING:
@@ -289,14 +290,40 @@ def stack(found: Breakdown, x_axis: Axis, *, theme: str, language: str) -> dict[
     return {key: value for key, value in made.items() if key not in ("$schema", "config", "datasets")}
 
 
-def figure(plots: Sequence[dict[str, Any]], columns: int, subtitle: Sequence[str]) -> dict[str, Any]:
-    """Plots in rows of so many columns, under a title."""
-    title = alt.TitleParams(
+NARROW: Final = 300.0
+"""Width of a plot on a phone [px]: with its axis it fills the 380 px that a small one has."""
+_NARROW_TITLE, _NARROW_SUBTITLE = 16.0, 13.0
+
+
+def fitted(title: str, *, narrow: bool) -> str | list[str]:
+    """Break a title that stands over a narrow plot."""
+    return wrapped(title, _NARROW_TITLE, NARROW, bold=True) if narrow else title
+
+
+def heading(subtitle: Sequence[str], sizes: tuple[float, float], *, narrow: bool, **look: Any) -> Any:
+    """Title and the lines below it; over a narrow plot smaller, and broken where they would be cut."""
+    lines = list(subtitle)
+    if narrow:
+        sizes = (_NARROW_TITLE, _NARROW_SUBTITLE)
+        lines = [part for line in subtitle for part in wrapped(line, _NARROW_SUBTITLE, NARROW)]
+    return alt.TitleParams(
         text=_signal("figure_title"),
-        subtitle=list(subtitle),
+        subtitle=lines,
         anchor="start",
-        fontSize=22,
-        subtitleFontSize=15,
+        fontSize=sizes[0],
+        subtitleFontSize=sizes[1],
+        **look,
+    )
+
+
+def figure(
+    plots: Sequence[dict[str, Any]], columns: int, subtitle: Sequence[str], *, narrow: bool = False
+) -> dict[str, Any]:
+    """Plots in rows of so many columns, under a title."""
+    title = heading(
+        subtitle,
+        (22, 15),
+        narrow=narrow,
         subtitlePadding=7,
         offset=22,
     )

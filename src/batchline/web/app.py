@@ -92,6 +92,12 @@ class PlanPageQuestion(BaseModel):
     question: planning.PlanQuestion
     language: Literal["en", "ko"] = "en"
     theme: Literal["light", "dark"] = "light"
+    narrow: bool = Field(default=False, description="Charts for a phone.")
+
+    @property
+    def look(self) -> dict[str, Any]:
+        """How the charts are drawn."""
+        return {"language": self.language, "theme": self.theme, "narrow": self.narrow}
 
 
 class SimulatePageQuestion(BaseModel):
@@ -102,6 +108,12 @@ class SimulatePageQuestion(BaseModel):
     question: simulating.SimulateQuestion
     language: Literal["en", "ko"] = "en"
     theme: Literal["light", "dark"] = "light"
+    narrow: bool = Field(default=False, description="Charts for a phone.")
+
+    @property
+    def look(self) -> dict[str, Any]:
+        """How the charts are drawn."""
+        return {"language": self.language, "theme": self.theme, "narrow": self.narrow}
 
 
 class Refusal(Exception):  # noqa: N818  (an answer, not a fault)
@@ -383,12 +395,12 @@ def _serve_plans(app: FastAPI, answers: _Answers) -> None:
     @app.post("/api/v1/plan", tags=["plan"], response_model=model.Record, responses=_PROBLEMS)
     async def plan(asked: PlanPageQuestion) -> Response:
         """Find the cheapest deployment that keeps the promise: as `batchline plan --json`, drawn and ready to start."""
-        return await answers.json("plan", asked, lambda: planning.planned(asked.question, asked.language, asked.theme))
+        return await answers.json("plan", asked, lambda: planning.planned(asked.question, **asked.look))
 
     @app.post("/api/v1/plan/flips", tags=["plan"], response_model=model.Record, responses=_PROBLEMS)
     async def flips(asked: PlanPageQuestion) -> Response:
         """Say what would make another deployment the cheapest; takes some seconds."""
-        return await answers.json("flips", asked, lambda: planning.flipped(asked.question, asked.language, asked.theme))
+        return await answers.json("flips", asked, lambda: planning.flipped(asked.question, **asked.look))
 
     @app.post("/api/v1/price", tags=["plan"], response_model=model.Record, responses=_PROBLEMS)
     async def price(asked: planning.PriceQuestion, language: Literal["en", "ko"] = "en") -> Response:
@@ -398,9 +410,7 @@ def _serve_plans(app: FastAPI, answers: _Answers) -> None:
     @app.post("/api/v1/simulate", tags=["simulation"], response_model=model.Record, responses=_PROBLEMS)
     async def simulate(asked: SimulatePageQuestion) -> Response:
         """Serve traffic event by event: `batchline simulate --json`, with series and percentiles as Vega-Lite."""
-        return await answers.json(
-            "simulate", asked, lambda: simulating.simulated(asked.question, asked.language, asked.theme)
-        )
+        return await answers.json("simulate", asked, lambda: simulating.simulated(asked.question, **asked.look))
 
 
 def _look(asked: ExploreQuestion) -> dict[str, Any]:

@@ -144,7 +144,7 @@ def _named(asked: PlanQuestion) -> Iterator[str]:
         yield str(place)
 
 
-def planned(asked: PlanQuestion, language: str, theme: str) -> dict[str, Any]:
+def planned(asked: PlanQuestion, language: str, theme: str, *, narrow: bool = False) -> dict[str, Any]:
     """Plan, and tell it: `batchline plan --json` with sentences, the Pareto front as a chart, and launch commands.
 
     Parameters
@@ -153,6 +153,8 @@ def planned(asked: PlanQuestion, language: str, theme: str) -> dict[str, Any]:
         What was asked.
     language, theme : str
         "en" or "ko"; "light" or "dark".
+    narrow : bool
+        Charts for a phone.
 
     Returns
     -------
@@ -162,7 +164,7 @@ def planned(asked: PlanQuestion, language: str, theme: str) -> dict[str, Any]:
     from batchline import planner  # noqa: PLC0415
 
     with _named(asked) as name:
-        return _told(planner.plan(_question(asked, name), priors_of(asked)), asked, language, theme)
+        return _told(planner.plan(_question(asked, name), priors_of(asked)), asked, language, theme, narrow=narrow)
 
 
 def _shown(found: Plan) -> Plan:
@@ -172,7 +174,7 @@ def _shown(found: Plan) -> Plan:
     )
 
 
-def _told(found: Plan, asked: PlanQuestion, language: str, theme: str) -> dict[str, Any]:
+def _told(found: Plan, asked: PlanQuestion, language: str, theme: str, *, narrow: bool) -> dict[str, Any]:
     from batchline import chart_plan  # noqa: PLC0415
 
     best = found.best  # raises what is nearest when nothing keeps the promises
@@ -195,7 +197,7 @@ def _told(found: Plan, asked: PlanQuestion, language: str, theme: str) -> dict[s
             ),
         },
         "titles": [one.titled(language) for one in found.candidates],
-        "chart": chart_plan.pareto(_shown(found), theme=theme, language=language),
+        "chart": chart_plan.pareto(_shown(found), theme=theme, language=language, narrow=narrow),
         "launch": [_launch(one, found, language, own=asked.config is not None) for one in found.candidates],
         "toml": found.question.to_toml() if asked.config is None else "",
     }
@@ -280,7 +282,7 @@ def _launch(one: Candidate, found: Plan, language: str, *, own: bool) -> dict[st
     return {"engine": one.engine, "script": script, "kubernetes": manifest, "config": config, "problem": ""}
 
 
-def flipped(asked: PlanQuestion, language: str, theme: str) -> dict[str, Any]:
+def flipped(asked: PlanQuestion, language: str, theme: str, *, narrow: bool = False) -> dict[str, Any]:
     """Say what would make another deployment the cheapest, and draw what moves the cost.
 
     Parameters
@@ -289,6 +291,8 @@ def flipped(asked: PlanQuestion, language: str, theme: str) -> dict[str, Any]:
         What was asked.
     language, theme : str
         "en" or "ko"; "light" or "dark".
+    narrow : bool
+        Charts for a phone.
 
     Returns
     -------
@@ -304,10 +308,11 @@ def flipped(asked: PlanQuestion, language: str, theme: str) -> dict[str, Any]:
             raise InputError(found.why_none, "", Sentence("error.loosen_promise"))
         bars = sensitivity.tornado(found, priors=priors)
         flips = sensitivity.flips(found, priors)
+    look: dict[str, Any] = {"theme": theme, "language": language, "narrow": narrow}
     return {
         "flips": [vars(flip) for flip in flips],
         "sentences": [flip.told(language) for flip in flips],
-        "chart": chart_plan.tornado(_shown(found), bars, theme=theme, language=language) if bars else None,
+        "chart": chart_plan.tornado(_shown(found), bars, **look) if bars else None,
     }
 
 

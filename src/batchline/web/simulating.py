@@ -117,7 +117,7 @@ def _question(asked: SimulateQuestion, trace: Path | None) -> Question:
     )
 
 
-def simulated(asked: SimulateQuestion, language: str, theme: str) -> dict[str, Any]:
+def simulated(asked: SimulateQuestion, language: str, theme: str, *, narrow: bool = False) -> dict[str, Any]:
     """Serve the traffic: `batchline simulate --json`, told and drawn.
 
     Parameters
@@ -126,6 +126,8 @@ def simulated(asked: SimulateQuestion, language: str, theme: str) -> dict[str, A
         What was asked.
     language, theme : str
         "en" or "ko"; "light" or "dark".
+    narrow : bool
+        Charts for a phone.
 
     Returns
     -------
@@ -137,10 +139,10 @@ def simulated(asked: SimulateQuestion, language: str, theme: str) -> dict[str, A
         if asked.trace is not None:
             trace = Path(folder) / ("trace.jsonl" if asked.trace.lstrip().startswith("{") else "trace.csv")
             trace.write_text(asked.trace, encoding="utf-8")
-        return _told(_question(asked, trace), language, theme)
+        return _told(_question(asked, trace), language, theme, narrow=narrow)
 
 
-def _told(asked: Question, language: str, theme: str) -> dict[str, Any]:
+def _told(asked: Question, language: str, theme: str, *, narrow: bool) -> dict[str, Any]:
     from batchline import chart_simulation, report  # noqa: PLC0415
 
     # Compiling would take longer than so few requests do, and the first who asks would wait for it.
@@ -148,6 +150,7 @@ def _told(asked: Question, language: str, theme: str) -> dict[str, Any]:
     return {
         "simulation": {**asked.to_dict(), **result.to_dict()},
         "answer": {
+            "deployment": asked.deployment.titled(language),
             "title": f"{asked.deployment.titled(language)}, {asked.traffic.name}",
             "headline": result.sentence(language),
             "tiles": report.simulation_tiles(result, language),
@@ -158,7 +161,7 @@ def _told(asked: Question, language: str, theme: str) -> dict[str, Any]:
             "warnings": result.mended(language),
         },
         "charts": {
-            "over_time": chart_simulation.over_time(result, theme=theme, language=language),
-            "times": chart_simulation.times(result, theme=theme, language=language),
+            "over_time": chart_simulation.over_time(result, theme=theme, language=language, narrow=narrow),
+            "times": chart_simulation.times(result, theme=theme, language=language, narrow=narrow),
         },
     }

@@ -2,6 +2,9 @@
 
 import { say } from "./words.js";
 
+// A phone: charts for it are narrow.
+export const narrow = matchMedia("(max-width: 640px)");
+
 export const byId = (id) => document.getElementById(id);
 
 export function element(tag, text, className) {
@@ -62,7 +65,7 @@ export function tilesInto(holder, rows) {
 // The server names fields between backticks; the page has labels for those that are on it.
 export function labelled(text, box) {
   return text.replace(/`(\w+)`/g, (_, field) => {
-    const at = box.closest(".view")?.querySelector(`[data-field="${field}"] :is(label, legend, .label)`);
+    const at = box.closest(".view")?.querySelector(`[data-field^="${field}"] :is(label, legend, .label)`);
     return at ? at.textContent.replace(/ \[.*/, "") : field;
   });
 }
@@ -90,6 +93,27 @@ export function saveAs(blob, name) {
   link.download = name;
   link.click();
   setTimeout(() => URL.revokeObjectURL(link.href), 10_000);
+}
+
+// Buttons that save a file: by its kind a text or picture, or several of them by name; nothing before there is an answer.
+export function downloads(holder, name, made) {
+  for (const chosen of holder.querySelectorAll("button")) {
+    const { kind } = chosen.dataset;
+    chosen.addEventListener("click", async () => {
+      const found = await made[kind]();
+      if (!found) return;
+      const files = Object.getPrototypeOf(found) === Object.prototype ? Object.entries(found) : [["", found]];
+      for (const [part, content] of files) saveAs(new Blob([await content]), `${[name, part].filter(Boolean).join("-")}.${kind}`);
+    });
+  }
+}
+
+// A question as a file, as the server writes the curve's: strings, numbers and lists of TOML are written as in JSON.
+export function toml(question) {
+  const table = (value) => `{ ${Object.entries(value).map(([name, one]) => `${JSON.stringify(name)} = ${written(one)}`).join(", ")} }`;
+  const written = (value) => (value !== null && typeof value === "object" && !Array.isArray(value) ? table(value) : JSON.stringify(value));
+  const lines = Object.entries(question).map(([name, value]) => (name === "config" ? `config_json = ${JSON.stringify(JSON.stringify(value))}` : `${name} = ${written(value)}`));
+  return `# A question to Batchline; quantities without a unit are in base units: tokens, seconds, USD/h.\n${lines.join("\n")}\n`;
 }
 
 export function csv(rows) {

@@ -49,6 +49,15 @@ export class Figure {
     this.describe(label);
   }
 
+  svg() {
+    return this.view.toSVG();
+  }
+
+  async png() {
+    const canvas = await this.view.toCanvas(2);
+    return new Promise((done) => canvas.toBlob(done, "image/png"));
+  }
+
   describe(label) {
     const svg = this.canvas.querySelector("svg");
     svg.setAttribute("role", "img");

@@ -4,7 +4,7 @@ import { fitProblem, showAnswer, showChanges, showProblem, showSources, showTabl
 import { Newest, Refused, ask, fetchBlob } from "./api.js";
 import { Comparison } from "./compare.js";
 import { Cursor } from "./cursor.js";
-import { byId, copy, problemInto, saveAs } from "./dom.js";
+import { byId, copy, narrow, problemInto, saveAs } from "./dom.js";
 import { Figure } from "./figures.js";
 import { Files } from "./files.js";
 import { Form, searchModels } from "./form.js";
@@ -203,6 +203,7 @@ function listen() {
     button.addEventListener("click", () => { state.language = button.dataset.language; localStorage.setItem("language", state.language); restart(); });
   byId("theme").addEventListener("change", () => { state.theme = byId("theme").value; localStorage.setItem("theme", state.theme); dress(); go(state.view); });
   dark.addEventListener("change", () => { dress(); go(state.view); });
+  narrow.addEventListener("change", () => go(state.view));
   byId("axis").addEventListener("change", () => { state.axis = byId("axis").value; change(); });
   byId("share").addEventListener("click", async () => {
     history.replaceState(null, "", await address());

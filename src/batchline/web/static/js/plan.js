@@ -2,7 +2,7 @@
 
 import { Newest, Refused, ask } from "./api.js";
 import { Combobox } from "./combobox.js";
-import { button, byId, copy, csv, element, fill, labelled, problemInto, put, saveAs, tilesInto } from "./dom.js";
+import { button, byId, copy, csv, downloads, element, fill, labelled, narrow, problemInto, put, tilesInto, toml } from "./dom.js";
 import { Fields } from "./fields.js";
 import { Figure } from "./figures.js";
 import { current, remember, state } from "./state.js";
@@ -13,7 +13,7 @@ const LENGTHS = ["isl", "osl"];
 const NUMBERS = ["users", "confidence", "headroom", "prefix_hit_rate", "max_devices"];
 const PREFILL = ["replicas", "count", "tp", "pp", "dp", "ep", "busy", "prompt_s", "transfer_s"];
 const PAIRS = ["prices", "available"];
-const LISTS = ["accelerators", "weights"];
+const LISTS = ["accelerators", "weights", "kv", "engines"];
 
 export class PlanView {
   constructor({ models, accelerators, choices, searchModels, theme, toCurve }) {
@@ -40,6 +40,8 @@ export class PlanView {
       { name: "confidence", label: "ui_plan_confidence", kind: "slider", steps: [null, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.99], text: String, none: "ui_plan_as_predicted" },
     ], values, changed);
     this.more = new Fields(byId("plan-more"), "plan", [
+      { name: "itl", label: "ui_plan_itl", kind: "text" },
+      { name: "e2e", label: "ui_plan_e2e", kind: "text" },
       { name: "users", label: "ui_plan_users", kind: "text" },
       { name: "think_s", label: "ui_plan_think", kind: "text" },
       { name: "headroom", label: "ui_plan_headroom", kind: "slider", steps: [0, 0.05, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5], text: String },
@@ -50,14 +52,20 @@ export class PlanView {
       { name: "prices", label: "ui_plan_prices", kind: "text", hint: "h100-sxm=2.50, b200=4" },
       { name: "available", label: "ui_plan_available", kind: "text", hint: "h100-sxm=16" },
       { name: "accelerators", label: "ui_plan_on", kind: "choices", options: priced, none: "ui_plan_all" },
-      { name: "weights", label: "ui_plan_weights", kind: "choices", options: ["checkpoint", "bf16", "fp8", "int8", "int4", "nvfp4"].filter((name) => name === "checkpoint" || choices.weights.includes(name)), none: "ui_plan_all" },
+      { name: "weights", label: "ui_plan_weights", kind: "choices", options: ["checkpoint", "bf16", "fp8", "int8", "int4", "nvfp4"].filter((name) => name === "checkpoint" || choices.weights.includes(name)), none: "ui_plan_any" },
+      { name: "kv", label: "ui_plan_kv", kind: "choices", options: ["bf16", "fp8"], none: "ui_plan_any" },
+      { name: "engines", label: "ui_plan_engines", kind: "choices", options: choices.engine, none: "ui_plan_any" },
     ], values, changed);
     byId("plan-form").addEventListener("submit", (event) => event.preventDefault());
     byId("plan-flips-ask").addEventListener("click", () => this.flips());
     byId("launch-copy").addEventListener("click", () => copy(byId("launch-script").textContent, byId("launch-copy"), "ui_copy"));
     byId("launch-kubernetes").addEventListener("click", () => { this.kubernetes = !this.kubernetes; this.launch(); });
-    byId("plan-toml").addEventListener("click", () => this.reply && saveAs(new Blob([this.reply.toml]), "question.toml"));
-    byId("plan-csv").addEventListener("click", () => this.reply && saveAs(new Blob([this.table()]), "plan.csv"));
+    downloads(byId("plan-downloads"), "plan", {
+      png: () => this.reply && this.chart.png(),
+      svg: () => this.reply && this.chart.svg(),
+      csv: () => this.reply && this.table(),
+      toml: () => this.reply && (this.reply.toml || toml(this.asked().question)),
+    });
     byId("plan-front-box").addEventListener("toggle", () => this.front());
     this.pick = 0;
     this.kubernetes = false;
@@ -76,7 +84,7 @@ export class PlanView {
       else if (name === "disaggregation") question[name] = value !== "false";
       else question[name] = (NUMBERS.includes(name) || LENGTHS.includes(name) || name === "rate") && /^[\d.]+$/.test(value) ? Number(value) : value;
     }
-    return { question, language: state.language, theme: this.theme() };
+    return { question, language: state.language, theme: this.theme(), narrow: narrow.matches };
   }
 
   enter() {

@@ -1,7 +1,7 @@
 // What to charge: the price sheet of the curve's deployment.
 
 import { Newest, Refused, ask } from "./api.js";
-import { byId, csv, element, fill, problemInto, put, saveAs } from "./dom.js";
+import { byId, csv, downloads, element, fill, problemInto, put, toml } from "./dom.js";
 import { Fields } from "./fields.js";
 import { OF_DEPLOYMENT, asked, current, remember, state } from "./state.js";
 import { percent, say, usd, whole } from "./words.js";
@@ -21,7 +21,7 @@ export class PriceView {
       { name: "fast", label: "ui_prices_fast", kind: "slider", steps: [1.5, 2, 2.5, 3, 4, 5, 6], text: String },
     ], () => state.prices, () => this.ask());
     byId("prices-form").addEventListener("submit", (event) => event.preventDefault());
-    byId("prices-csv").addEventListener("click", () => this.reply && saveAs(new Blob([this.table()]), "prices.csv"));
+    downloads(byId("prices-downloads"), "prices", { csv: () => this.reply && this.table(), toml: () => this.asked && toml(this.asked) });
   }
 
   enter() {
@@ -35,6 +35,7 @@ export class PriceView {
     for (const [name, value] of Object.entries(state.prices)) question[name] = /^[\d.]+$/.test(value) ? Number(value) : value;
     if (typeof question.tpot === "number") question.tpot /= 1000;
     remember();
+    this.asked = question;
     byId("prices-reply").setAttribute("aria-busy", "true");
     this.newest.put(question);
   }

@@ -1,7 +1,7 @@
 // Traffic through the curve's deployment, event by event: series, percentiles, what saturates.
 
 import { Newest, Refused, ask } from "./api.js";
-import { byId, csv, element, fill, problemInto, put, saveAs, tilesInto } from "./dom.js";
+import { byId, csv, downloads, element, fill, narrow, problemInto, put, tilesInto, toml } from "./dom.js";
 import { Fields } from "./fields.js";
 import { Figure } from "./figures.js";
 import { OF_DEPLOYMENT, asked, current, linked, remember, state } from "./state.js";
@@ -43,7 +43,12 @@ export class SimulateView {
       { name: "time_unit", label: "ui_sim_unit", kind: "text", hint: "s, ms, us, ns, datetime" },
     ], values, changed);
     byId("simulate-form").addEventListener("submit", (event) => event.preventDefault());
-    byId("simulate-csv").addEventListener("click", () => this.reply && saveAs(new Blob([this.table()]), "simulation.csv"));
+    downloads(byId("simulate-downloads"), "simulation", {
+      png: () => this.reply && { "over-time": this.overTime.png(), times: this.times.png() },
+      svg: () => this.reply && { "over-time": this.overTime.svg(), times: this.times.svg() },
+      csv: () => this.reply && this.table(),
+      toml: () => this.asked && toml(this.asked),
+    });
     byId("trace-remove").addEventListener("click", () => this.take(null));
   }
 
@@ -87,8 +92,9 @@ export class SimulateView {
     }
     if (state.trace) question.trace = state.trace.text;
     for (const name of state.trace ? OF_PATTERN : OF_TRACE) delete question[name];
+    this.asked = question;
     byId("simulate-reply").setAttribute("aria-busy", "true");
-    this.newest.put({ question, language: state.language, theme: this.theme() });
+    this.newest.put({ question, language: state.language, theme: this.theme(), narrow: narrow.matches });
   }
 
   async show(reply) {
@@ -98,7 +104,7 @@ export class SimulateView {
     byId("simulate-problem").hidden = true;
     this.fields.refuse(null);
     this.more.refuse(null);
-    put(byId("simulate-of"), simulation.deployment);
+    put(byId("simulate-of"), answer.deployment);
     put(byId("simulate-title"), answer.title);
     put(byId("simulate-headline"), answer.headline);
     byId("simulate-promises").replaceChildren(...answer.promises.map(({ name, promise, kept }) => element("li", say(kept ? "ui_sim_kept" : "ui_sim_broken", { name, promise }))));
