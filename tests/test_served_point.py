@@ -94,6 +94,19 @@ def test_only_model_and_accelerator_need_a_column_of_their_own(tmp_path):
     assert one.tpot_low_s < one.tpot_s < one.tpot_high_s
 
 
+def test_columns_that_nothing_is_made_of_are_named(tmp_path):
+    """A misspelt column was left out in silence, and its rows were predicted without it."""
+    path = tmp_path / "t.csv"
+    path.write_text("Model;GPU;concurrency;precison_w;max_num_batched_tokens;weather;url_or_repo_path\n")
+    assert served_point.unread_columns(path) == {"precison_w": "precision_w", "weather": ""}
+
+
+def test_no_column_of_the_public_tables_is_unknown(shared):
+    files = sorted((shared / "measured").glob("s*.csv"))
+    assert files
+    assert [served_point.unread_columns(file) for file in files] == [{}] * len(files)
+
+
 def test_devices_are_counted_from_the_layout_where_their_number_is_missing(tmp_path):
     one = outcome(tmp_path, model="llama-3.1-70b", n_gpus="", tp="4")
     assert one.point.deployment.tp == 4

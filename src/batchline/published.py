@@ -12,19 +12,12 @@ from importlib import resources
 from typing import TYPE_CHECKING, Any
 
 from batchline import validate
+from batchline.served_point import NEEDED, USED
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-__all__ = ["COLUMNS", "load", "own_page", "page"]
-
-COLUMNS = (
-    "model, hw, engine, isl, osl, batch_or_concurrency",
-    "n_gpus, tp, pp, ep, dp, dp_attention, precision_w, precision_kv, engine_version, date, decode_step_ms, ttft_ms, "
-    "regime, context, spec, acceptance, draft_tokens, disagg, prefill_gpus, prefill_workers, decode_gpus, "
-    "decode_workers, prefix_hit_rate, max_num_seqs, max_num_batched_tokens, client, series_id, qc, notes",
-)
-"""Columns of a table of measurements: those that a row needs, and those that are used when they are there."""
+__all__ = ["load", "own_page", "page"]
 
 _HEAD = """\
 # Validation
@@ -207,7 +200,7 @@ def page(data: Mapping[str, Any] | None = None) -> str:
     data = load() if data is None else data
     beside = data["beside"]
     out = [
-        _HEAD.format(date=data["date"], needed=COLUMNS[0], used=COLUMNS[1]),
+        _HEAD.format(date=data["date"], needed=", ".join(NEEDED), used=", ".join(USED)),
         "## Errors by what the fit had not seen",
         "",
         f"{data['rows']:,} distinct points of {data['clusters']} clusters (a model on an accelerator under an engine "

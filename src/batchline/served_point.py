@@ -19,16 +19,33 @@ from batchline.accelerator import FORMATS, Accelerator
 from batchline.deployment import Deployment
 from batchline.engine import Request
 from batchline.engine import names as engine_names
-from batchline.errors import BatchlineError, MeasurementError
+from batchline.errors import BatchlineError, MeasurementError, closest
 from batchline.units import parse_tokens
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-__all__ = ["STATIC", "Point", "Pools", "point_of", "read"]
+__all__ = ["NEEDED", "STATIC", "USED", "Point", "Pools", "point_of", "read", "unread_columns"]
 
 STATIC = ("decode_static", "decode_steady", "decode_derived", "static_e2e", "production_mean")
 """Regimes of a batch of fixed size, without a client."""
+
+NEEDED = ("model", "hw", "engine", "isl", "osl", "batch_or_concurrency")
+"""Columns that a row needs."""
+
+USED = (
+    "n_gpus", "tp", "pp", "ep", "dp", "dp_attention", "precision_w", "precision_kv", "engine_version", "date",
+    "decode_step_ms", "ttft_ms", "regime", "context", "spec", "acceptance", "draft_tokens", "disagg", "prefill_gpus",
+    "prefill_workers", "decode_gpus", "decode_workers", "prefix_hit_rate", "max_num_seqs", "max_num_batched_tokens",
+    "client", "series_id", "qc", "notes",
+)  # fmt: skip
+"""Columns that are used when they are there."""
+
+# What public tables say besides: where a row comes from, and figures that follow from the others.
+_CARRIED = (
+    "source", "url_or_repo_path", "licence", "stat", "tput_tok_s_total", "total_tok_s_per_gpu", "output_tok_s_per_gpu",
+    "e2e_ms", "p99_tpot_ms", "power_w_per_gpu", "energy_j_per_output_tok",
+)  # fmt: skip
 
 _ID = re.compile(r"id=(\S+)")
 _VERSION = re.compile(r"\d+\.\d+(\.\d+)?((rc|\.post)\d+)*")
@@ -242,6 +259,28 @@ def read(path: Path | str) -> list[Point | tuple[int, str]]:
         except BatchlineError as error:
             found.append((line, str(error)))
     return found
+
+
+def unread_columns(path: Path | str) -> dict[str, str]:
+    """Name the columns of a table that nothing is made of: misspelt ones would be missed in silence.
+
+    Parameters
+    ----------
+    path : Path or str
+        CSV, as `read` takes it.
+
+    Returns
+    -------
+    dict of str to str
+        The column that each is closest to, by its name; "" where it is close to none.
+    """
+    with Path(path).open(encoding="utf-8-sig", newline="") as file:
+        header = file.readline()
+    names = next(csv.reader([header], delimiter=max(",;\t", key=header.count)), [])
+    known = {*NEEDED, *USED, *_CARRIED}
+    allowed = [*NEEDED, *USED, *_SAME_COLUMN]
+    unread = [name.strip() for name in names if name.strip() and _column(name) not in known]
+    return {name: next(iter(closest(name, allowed, 1)), "") for name in unread}
 
 
 def _column(name: str) -> str:

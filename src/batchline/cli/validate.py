@@ -63,6 +63,9 @@ def command(files: tuple[str, ...], profile: str | None, as_json: bool, as_csv: 
     outcomes: list[Outcome] = []
     for table in tables:
         outcomes += validate.predict(served_point.read(table), priors)
+        for column, near in served_point.unread_columns(table).items():
+            key = "validate.unread_near" if near else "validate.unread"
+            click.echo(say(key, file=table.name, column=column, near=near), err=True)
     summary = validate.summary(outcomes) | {"beside": validate.beside(outcomes, _rivals(tables))}
     if as_json:
         _output.print_json({"rows": [outcome.to_dict() for outcome in outcomes], "summary": summary})
@@ -175,14 +178,15 @@ def _lines(summary: dict[str, Any]) -> Iterable[tuple[str, tuple[str, ...]]]:
         name = say("validate.published_split", split=say(f"validate.split_{line['left_out']}"))
         tpot, ttft = (published.three(line[of]) for of in ("tpot_all", "ttft_all"))
         yield "dim", (name, f"{data['rows']:,}", tpot, "", "", ttft, "", "")
-    for kind, groups in summary["by"].items():
+    for kind, groups in summary["by"].items() if summary["predicted"] else ():
         yield from heading(say("validate.by", kind=say(f"validate.kind_{kind}")))
         worst = sorted(groups.items(), key=lambda item: -((item[1]["tpot"] or {}).get("mape", 0.0)))
         for name, found in worst[:_SHOWN]:
             known = int((found["tpot"] or found["ttft"] or {"n": 0})["n"])
             shown = say(f"validate.split_{name}") if kind == "novelty" else name
             yield "", (f"  {shown}", f"{known:,}", *_cells(found["tpot"]), *_cells(found["ttft"]))
-    yield from heading(say("validate.beside"))
+    if summary["beside"]:
+        yield from heading(say("validate.beside"))
     for line in summary["beside"]:
         yield "", (f"  {line['who']}", f"{line['rows']:,}", *_cells(line["tpot"]), *_cells(line["ttft"]))
 
