@@ -253,6 +253,22 @@ def test_on_a_phone_a_whole_picture_is_seen_and_its_words_are_large_enough_to_re
     assert not [row for row in seen if row[1] < 0 or row[2] > 380 or (row[3] and row[3] < 10)]
 
 
+def test_a_promise_is_a_slider_that_keeps_its_percentile(visit):
+    page = visit("#plan?model=llama-3.1-8b&on=1xh100-sxm&p.isl=1k&p.osl=256&p.rate=5&p.tpot=p99%3A40ms")
+    page.page.locator("#plan-chart svg").wait_for(timeout=60_000)
+    slider = page.page.locator("#plan-tpot-range")
+    assert slider.get_attribute("aria-valuetext") == "p99:40ms"
+    slider.focus()
+    page.page.keyboard.press("ArrowLeft")
+    assert page.page.input_value("#plan-tpot") == "p99:30ms"
+    first = page.page.locator("#plan-ttft-range")
+    assert first.get_attribute("aria-valuetext") == "no promise"
+    first.focus()
+    page.page.keyboard.press("ArrowLeft")
+    assert page.page.input_value("#plan-ttft") == "p95:20s"
+    page.page.wait_for_function("() => location.hash.includes('p.tpot=p99%3A30ms')")
+
+
 def test_an_error_speaks_the_language_and_the_labels_of_the_page(visit):
     page = visit("#curve?model=llama-3.1-8b&on=1xh100-sxm&isl=1k&osl=256&rate=2/s&lang=ko")
     page.page.fill("#concurrency", "3")
@@ -700,7 +716,7 @@ def test_a_launch_command_is_copied(visit, tmp_path):
     assert page.page.evaluate("navigator.clipboard.readText()").strip() == second.strip()
     for kind, said in (("toml", 'model = "llama-3.1-8b"'), ("csv", "accelerator,")):
         with page.page.expect_download() as waiting:
-            page.page.locator(f"#plan-{kind}").click()
+            page.page.locator(f"#plan-downloads [data-kind={kind}]").click()
         waiting.value.save_as(tmp_path / kind)
         assert said in (tmp_path / kind).read_text(encoding="utf-8")
 

@@ -142,6 +142,8 @@ class OfCurve:
         asked = [("page.ui_context", f"{self.curve.context:,.0f}")]
         if served is not None:
             asked += [("page.ui_isl", f"{served['isl']:,.0f}"), ("page.ui_osl", f"{served['osl']:,.0f}")]
+            many = "concurrency" if "concurrency" in served else "rate"
+            asked.append((f"page.ui_{many}", f"{served[many]:,.4g}"))
         if self.curve.step_limit is not None:
             asked.append(("step_limit", format_time(self.curve.step_limit)))
         asked.append(("page.ui_layout", f"TP {d.tp}, PP {d.pp}, DP {d.dp}, EP {d.ep}"))

@@ -3,7 +3,20 @@
 import { byId, element } from "./dom.js";
 import { say } from "./words.js";
 
-// `fields` are { name, label, kind: "text" | "slider" | "choices" | "select", steps, text, options, none, hint };
+const TIMES = [1, 1.5, 2, 3, 4, 5, 7].flatMap((part) => [10, 100, 1000, 10000].map((decade) => part * decade)).sort((a, b) => a - b);
+const PROMISE = /^\s*(p[\d.]+\s*:)?\s*([\d.]+)\s*(s|ms)\s*$/i;
+
+// A promise as a slider over milliseconds; the text keeps its percentile, p95 unless another was written.
+export function promise(name, label, low, high) {
+  const read = (text) => { const [, , time, unit] = PROMISE.exec(text) ?? []; return time ? Number(time) * (unit.toLowerCase() === "s" ? 1000 : 1) : NaN; };
+  const text = (value, before) => {
+    const [, share] = PROMISE.exec(before) ?? [];
+    return `${before && PROMISE.test(before) ? share ?? "" : "p95:"}${value >= 1000 ? `${value / 1000}s` : `${value}ms`}`;
+  };
+  return { name, label, kind: "slider", steps: [...TIMES.filter((value) => value >= low && value <= high), null], text, read, none: "ui_no_promise" };
+}
+
+// `fields` are { name, label, kind: "text" | "slider" | "choices" | "select", steps, text, read, options, none, hint };
 // `values()` is the object.
 export class Fields {
   constructor(holder, prefix, fields, values, changed) {
@@ -65,13 +78,13 @@ export class Fields {
     label.htmlFor = this.id(field.name);
     label.dataset.text = field.label;
     const input = element("input");
-    Object.assign(input, { id: this.id(field.name), type: "text", inputMode: "decimal", autocomplete: "off" });
+    Object.assign(input, { id: this.id(field.name), type: "text", inputMode: field.read ? "text" : "decimal", autocomplete: "off" });
     const range = element("input");
     Object.assign(range, { id: `${this.id(field.name)}-range`, type: "range", min: "0", max: String(field.steps.length - 1), step: "1" });
     range.dataset.label = field.label;
     range.addEventListener("input", () => {
       const value = field.steps[Number(range.value)];
-      input.value = value === null ? "" : field.text(value);
+      input.value = value === null ? "" : field.text(value, input.value);
       range.setAttribute("aria-valuetext", input.value || (field.none ? say(field.none) : ""));
       this.give(field.name, input.value);
     });
@@ -108,7 +121,7 @@ export class Fields {
   }
 
   show() {
-    for (const { name, kind, steps, none } of this.fields) {
+    for (const { name, kind, steps, none, read = Number.parseFloat } of this.fields) {
       const value = this.values()[name] ?? "";
       if (kind === "choices") {
         const chosen = value.split(",");
@@ -119,7 +132,7 @@ export class Fields {
       if (document.activeElement !== input) input.value = value;
       if (kind === "text" || kind === "select") continue;
       if (none) input.placeholder = say(none);
-      const number = Number.parseFloat(value);
+      const number = read(value);
       let at = Math.max(0, steps.indexOf(null));
       if (!Number.isNaN(number)) steps.forEach((step, i) => { if (step !== null && (steps[at] === null || Math.abs(step - number) < Math.abs(steps[at] - number))) at = i; });
       const range = byId(`${this.id(name)}-range`);

@@ -3,7 +3,7 @@
 import { Newest, Refused, ask } from "./api.js";
 import { Combobox } from "./combobox.js";
 import { button, byId, copy, csv, downloads, element, fill, labelled, narrow, problemInto, put, tilesInto, toml } from "./dom.js";
-import { Fields } from "./fields.js";
+import { Fields, promise } from "./fields.js";
 import { Figure } from "./figures.js";
 import { current, remember, state } from "./state.js";
 import { percent, say, time, usd, whole } from "./words.js";
@@ -35,13 +35,13 @@ export class PlanView {
       { name: "isl", label: "ui_plan_isl", kind: "text" },
       { name: "osl", label: "ui_plan_osl", kind: "text" },
       { name: "rate", label: "ui_plan_rate", kind: "slider", steps: RATES, text: String },
-      { name: "ttft", label: "ui_plan_ttft", kind: "text" },
-      { name: "tpot", label: "ui_plan_tpot", kind: "text" },
+      promise("ttft", "ui_plan_ttft", 100, 20_000),
+      promise("tpot", "ui_plan_tpot", 10, 500),
       { name: "confidence", label: "ui_plan_confidence", kind: "slider", steps: [null, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.99], text: String, none: "ui_plan_as_predicted" },
     ], values, changed);
     this.more = new Fields(byId("plan-more"), "plan", [
-      { name: "itl", label: "ui_plan_itl", kind: "text" },
-      { name: "e2e", label: "ui_plan_e2e", kind: "text" },
+      promise("itl", "ui_plan_itl", 10, 5000),
+      promise("e2e", "ui_plan_e2e", 500, 70_000),
       { name: "users", label: "ui_plan_users", kind: "text" },
       { name: "think_s", label: "ui_plan_think", kind: "text" },
       { name: "headroom", label: "ui_plan_headroom", kind: "slider", steps: [0, 0.05, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5], text: String },

@@ -2,7 +2,7 @@
 
 import { Newest, Refused, ask } from "./api.js";
 import { byId, csv, downloads, element, fill, narrow, problemInto, put, tilesInto, toml } from "./dom.js";
-import { Fields } from "./fields.js";
+import { Fields, promise } from "./fields.js";
 import { Figure } from "./figures.js";
 import { OF_DEPLOYMENT, asked, current, linked, remember, state } from "./state.js";
 import { say, time } from "./words.js";
@@ -28,8 +28,8 @@ export class SimulateView {
       { name: "osl", label: "ui_plan_osl", kind: "text" },
       { name: "spread", label: "ui_sim_spread", kind: "slider", steps: [0, 0.2, 0.4, 0.6, 0.8, 1, 1.2, 1.5, 2], text: String },
       { name: "replicas", label: "ui_sim_replicas", kind: "slider", steps: [1, 2, 3, 4, 5, 6, 8, 10, 12, 16], text: String },
-      { name: "ttft", label: "ui_plan_ttft", kind: "text" },
-      { name: "tpot", label: "ui_plan_tpot", kind: "text" },
+      promise("ttft", "ui_plan_ttft", 100, 20_000),
+      promise("tpot", "ui_plan_tpot", 10, 500),
       { name: "arrivals", label: "ui_sim_arrivals", kind: "text", hint: "poisson" },
     ], values, changed);
     this.more = new Fields(byId("simulate-more"), "simulate", [
