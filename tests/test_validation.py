@@ -1,5 +1,6 @@
 """The fit is what the package ships, its formulas are the library's, and a held-out split is honest."""
 
+import dataclasses
 import sys
 from pathlib import Path
 
@@ -51,8 +52,29 @@ def test_derivatives_are_those_of_the_prediction(measured):
             np.testing.assert_allclose(slope, measured_slope, atol=5e-3)
 
 
+def test_the_spread_between_deployments_is_found_again(measured):
+    from validation import between, hierarchy
+
+    rows, usable, _ = measured
+    kept = rows.take(np.flatnonzero(usable)[::2])
+    fitted = hierarchy.fit(kept, "engines")
+    base = hierarchy.spread_out(fitted.levels.design.groups(hierarchy.row_levels(kept)), fitted.levels.b, len(kept))
+    names, at = np.unique(kept.group("server"), return_inverse=True)
+    layer, random = hierarchy.NAMES.index("layer_overhead"), np.random.default_rng(4)
+    found = []
+    for sd in (0.1, 0.8):
+        moved = base.copy()
+        moved[layer] += (sd * random.standard_normal(len(names)))[at]
+        tpot, ttft = (np.exp(log) for log in hierarchy.Served(kept).predict(moved))
+        covariance = between.covariance(fitted, dataclasses.replace(kept, tpot=tpot, ttft=ttft))
+        assert np.all(np.linalg.eigvalsh(covariance) > 0)
+        found.append(np.sqrt(covariance[layer, layer]))
+    assert found[0] < 0.45  # the start says 0.55
+    assert 0.6 < found[1] < 1.0
+
+
 def test_the_shipped_priors_are_this_fit(measured):
-    from validation import hierarchy
+    from validation import between, hierarchy
 
     rows, usable, _ = measured
     kept = rows.take(np.flatnonzero(usable))
@@ -64,6 +86,10 @@ def test_the_shipped_priors_are_this_fit(measured):
     # Levels that move a coefficient by less than 2% are not shipped, so the two differ a little.
     np.testing.assert_allclose([o.tpot_s for o in outcomes], tpot[::50], rtol=0.05)
     assert all(o.novelty == "lengths" for o in outcomes)
+    around = between.covariance(fitted, kept)
+    assert shipped.correlations == pytest.approx(between.correlations(around), abs=0.02)
+    spreads = [shipped.centres[name]["spread"] for name in hierarchy.NAMES]
+    assert spreads == pytest.approx(np.sqrt(np.diag(around)), abs=0.02)
 
 
 def test_a_split_never_shows_the_fit_what_it_predicts(measured, monkeypatch):

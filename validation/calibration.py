@@ -1,12 +1,13 @@
 """Error after k points of one's own deployment: all coefficients updated, against a mere rescaling; advised points too.
 
-    python -m validation.calibration                     one deployment of every cluster: five minutes
-    python -m validation.calibration --deployments 10    of ten clusters: a look
+    python -m validation.calibration                     every server: ten minutes
+    python -m validation.calibration --servers 10        ten of them: a look
     python -m validation.calibration --write             also put the table into docs/calibrate.md
 
-Of each cluster (model x accelerator x engine x format) one deployment is drawn. k of its rows are taken at random,
-six times, and once as `batchline calibrate` advises; the other rows are predicted. The prior never saw the cluster
-(validation/without.py). Rows that cannot be what they say are left out by the rule of the fit (`rows.plausible`).
+A server is a deployment of one version whose clients send in one way. k of its rows are taken at random, three times,
+and once as `batchline calibrate` advises; the other rows are predicted. The prior never saw the cluster (model x
+accelerator x engine x format; validation/without.py), nor did the spread between deployments. Rows that cannot be what
+they say are left out by the rule of the fit (`rows.plausible`).
 Deterministic: the same measurements and the same seed give the same table.
 """
 
@@ -38,9 +39,9 @@ if TYPE_CHECKING:
 
 DOCS = Path(__file__).resolve().parents[1] / "docs" / "calibrate.md"
 COUNTS = (0, 1, 2, 3, 5)
-REPEATS = 6
-FEWEST = 8  # rows of a deployment, so that something is left to predict
-MOST = 40  # of one deployment, so that none decides the figures
+REPEATS = 3
+FEWEST = 8  # rows of a server, so that something is left to predict
+MOST = 30  # of one server, so that none decides the figures
 HEADINGS = (
     "k",
     "all coefficients",
@@ -54,25 +55,18 @@ HEADINGS = (
 
 
 def groups() -> dict[str, list[Point]]:
-    """Rows that can be trusted, by deployment; a mixed table of lengths and concurrencies each."""
+    """Rows that can be trusted, by server; a mixed table of lengths and concurrencies each."""
     rows, _ = measured.load()
     found: dict[str, list[Point]] = {}
     for point in rows.take(np.flatnonzero(measured.plausible(rows))).points:
-        found.setdefault(point.case.deployment, []).append(point)
+        found.setdefault(measured.group_of(point, "server"), []).append(point)
     return {name: points for name, points in found.items() if len(points) >= FEWEST}
 
 
 def sample(found: dict[str, list[Point]], count: int, random: np.random.Generator) -> list[list[Point]]:
-    """One deployment of a cluster, of `count` clusters; 0 for all."""
-    clusters: dict[str, list[str]] = {}
-    for name, points in found.items():
-        clusters.setdefault(points[0].case.cluster, []).append(name)
-    chosen = random.permutation(sorted(clusters))[: count or None]
-    kept = [found[clusters[name][int(random.integers(len(clusters[name])))]] for name in chosen]
-    return [
-        points if len(points) <= MOST else [points[i] for i in random.permutation(len(points))[:MOST]]
-        for points in kept
-    ]
+    """Some servers, 0 for all, and not too many rows of one."""
+    chosen = [found[name] for name in random.permutation(sorted(found))[: count or None]]
+    return [[points[i] for i in random.permutation(len(points))[:MOST]] for points in chosen]
 
 
 def observations(points: Sequence[Point]) -> list[Observation]:
@@ -191,14 +185,14 @@ def lines_of(found: Errors) -> list[str]:
 def main() -> None:
     """Run the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--deployments", type=int, default=0, help="how many are drawn; 0 for one of every cluster")
+    parser.add_argument("--servers", type=int, default=0, help="how many are drawn; 0 for all")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--write", action="store_true", help="put the table into docs/calibrate.md")
     options = parser.parse_args()
     measured.shared_or_exit()
     random = np.random.default_rng(options.seed)
-    chosen = sample(groups(), options.deployments, random)
-    said = f"Mean / median error of TPOT over {len(chosen)} deployments of public serving results "
+    chosen = sample(groups(), options.servers, random)
+    said = f"Mean / median error of TPOT over {len(chosen)} servers of public results "
     said += f"({sum(map(len, chosen))} rows; seed {options.seed}):"
     text = "\n".join([said, "", *lines_of(evaluate(chosen, random))])
     print(text)

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from scipy import linalg
 
-from validation import batches, hierarchy, report, splits
+from validation import batches, between, hierarchy, report, splits
 from validation import rows as measured
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from validation.rows import Rows
 
 DATA = Path(__file__).resolve().parents[1] / "src" / "batchline" / "data"
-PRIORS, LEVELS = DATA / "priors.toml", DATA / "prior_levels.csv"
+PRIORS, LEVELS, CORRELATIONS = DATA / "priors.toml", DATA / "prior_levels.csv", DATA / "prior_correlations.csv"
 CONFIDENCES = (0.5, 0.8, 0.9)
 _LEAST = 0.01  # a nested level that moves a coefficient by less than this (in its log) is not written
 DATE = "2026-11-30"
@@ -39,7 +39,8 @@ HEAD = """\
 # Written by validation/fit.py; do not edit by hand.
 #
 # coefficient = unit * (offset + centre x product of the multipliers of its levels, in prior_levels.csv)
-# centre: free part above the offset; spread: standard deviation of its log between clusters of the same levels.
+# centre: free part above the offset; spread: standard deviation of its log between a deployment and its levels, which
+# prior_correlations.csv goes with.
 """
 
 
@@ -70,7 +71,8 @@ def _table(fitted: Hierarchy, given: list[dict[str, str]]) -> str:
 
 
 def write(fitted: Hierarchy, rows: Rows, alone: Rows, intervals: dict[str, dict[str, list[float]]]) -> None:
-    """Write data/priors.toml and data/prior_levels.csv: what was fitted on served points, and on batches alone."""
+    """Write data/priors.toml and data/prior_*.csv: what was fitted on served points, and on batches alone."""
+    around = between.covariance(fitted, rows)
     given, of_batches = hierarchy.row_levels(rows), hierarchy.row_levels(alone)
     first = fitted.levels
     engines = Counter(row["engine"] for row in given + of_batches)
@@ -90,11 +92,12 @@ def write(fitted: Hierarchy, rows: Rows, alone: Rows, intervals: dict[str, dict[
         "",
         "[coefficients]",
     ]
-    for name, (offset, centre, unit, _) in hierarchy.CENTRES.items():
+    spreads = np.sqrt(np.diag(around)).tolist()
+    for (name, (offset, centre, unit, _)), spread in zip(hierarchy.CENTRES.items(), spreads, strict=True):
         free = centre * np.exp(float(first.b[first.design.columns[name, "all", ""]]))
         lines.append(
             f"{name} = {{ offset = {float(offset)}, centre = {free:.4g}, unit = {float(unit)}, "
-            f"spread = {hierarchy.CLUSTER_SPREADS[name]}, points = {len(rows)} }}"
+            f"spread = {spread:.2f}, points = {len(rows)} }}"
         )
     lines += ["", "[seen]"]
     for kind in ("model", "accelerator", "engine", "cluster", "deployment"):
@@ -115,6 +118,15 @@ def write(fitted: Hierarchy, rows: Rows, alone: Rows, intervals: dict[str, dict[
     PRIORS.write_text("\n".join(lines), encoding="utf-8")
     of_batches = [{kind: row[kind] for kind in batches.NESTED} for row in of_batches]
     LEVELS.write_text(_table(fitted, given + of_batches), encoding="utf-8")
+    CORRELATIONS.write_text(_triangle(between.correlations(around)), encoding="utf-8")
+
+
+def _triangle(correlations: dict[tuple[str, str], float]) -> str:
+    """Correlations of each coefficient with those before it."""
+    lines = [",".join(["coefficient", *hierarchy.NAMES])]
+    for i, row in enumerate(hierarchy.NAMES):
+        lines.append(",".join([row, *(f"{correlations[row, name]:.2f}" for name in hierarchy.NAMES[:i])]))
+    return "\n".join(lines) + "\n"
 
 
 def factors(miss: NDArray[np.float64]) -> list[float]:

@@ -65,8 +65,13 @@ class Rows:
 
 
 def group_of(point: Point, kind: str) -> str:
-    """Name of the series, deployment, cluster, model, accelerator or engine of a point."""
+    """Name of the series, server, deployment, cluster, model, accelerator or engine of a point.
+
+    A server is a deployment of one version whose clients send in one way: what a user has before him.
+    """
     case = point.case
+    if kind == "server":
+        return f"{case.deployment} | {point.version or point.date} | {point.client}"
     if kind == "series":
         return f"{case.deployment} | {point.version} | {point.date} | {point.isl:.0f}/{point.osl:.0f} | {point.client}"
     if kind == "model":

@@ -15,7 +15,7 @@ import numpy as np
 from scipy import linalg
 
 from batchline import prior
-from validation import hierarchy, splits
+from validation import between, hierarchy, splits
 from validation import rows as measured
 
 if TYPE_CHECKING:
@@ -44,14 +44,15 @@ def prior_of(fitted: Hierarchy, rows: Rows, intervals: prior.Prior) -> prior.Pri
     """
     given = hierarchy.row_levels(rows)
     points = Counter((kind, level) for row in given for kind, level in row.items())
+    around = between.covariance(fitted, rows)
+    spreads = dict(zip(hierarchy.NAMES, np.sqrt(np.diag(around)).tolist(), strict=True))
     centres, levels = {}, {}
     sd = np.sqrt(np.diag(linalg.inv(fitted.levels.precision)))
     for (name, kind, level), column in fitted.levels.design.columns.items():
         multiplier = float(np.exp(fitted.levels.b[column]))
         if kind == "all":
             offset, centre, unit, _ = hierarchy.CENTRES[name]
-            spread = hierarchy.CLUSTER_SPREADS[name]
-            centres[name] = {"offset": offset, "centre": centre * multiplier, "unit": unit, "spread": spread}
+            centres[name] = {"offset": offset, "centre": centre * multiplier, "unit": unit, "spread": spreads[name]}
         else:
             row = {"multiplier": multiplier, "spread": float(sd[column]), "points": points[kind, level]}
             levels[name, kind, level] = row
@@ -68,6 +69,7 @@ def prior_of(fitted: Hierarchy, rows: Rows, intervals: prior.Prior) -> prior.Pri
         source=f"fitted on {len(rows):,} public served points, the cluster left out",
         points=len(rows),
         engine_points=MappingProxyType(Counter(row["engine"] for row in given)),
+        correlations=MappingProxyType(between.correlations(around)),
     )
 
 

@@ -210,6 +210,8 @@ class Prior:
         Measured points in the fit [-].
     engine_points : mapping
         Measured points of each engine [-].
+    correlations : mapping
+        Of two coefficients, between deployments: one that reads weights faster than its levels say has longer gaps [-].
     """
 
     centres: Mapping[str, Mapping[str, float]]
@@ -219,6 +221,7 @@ class Prior:
     source: str
     points: int
     engine_points: Mapping[str, int] = field(default_factory=dict)
+    correlations: Mapping[tuple[str, str], float] = field(default_factory=dict)
 
     def coefficients(self, case: Case) -> Coefficients:
         """Coefficients of a case: centre times the multipliers of the levels that the fit has seen.
@@ -355,10 +358,11 @@ def load() -> Prior:
     return _from_data(
         tomllib.loads(data.joinpath("priors.toml").read_text(encoding="utf-8")),
         csv.reader(data.joinpath("prior_levels.csv").read_text(encoding="utf-8").splitlines()),
+        csv.reader(data.joinpath("prior_correlations.csv").read_text(encoding="utf-8").splitlines()),
     )
 
 
-def _from_data(data: dict[str, Any], table: Iterator[list[str]]) -> Prior:
+def _from_data(data: dict[str, Any], table: Iterator[list[str]], triangle: Iterator[list[str]]) -> Prior:
     _, _, _, *names = next(table)
     levels = {}
     for kind, level, points, *cells in table:
@@ -378,4 +382,10 @@ def _from_data(data: dict[str, Any], table: Iterator[list[str]]) -> Prior:
         source=data["fit"]["provenance"],
         points=data["fit"]["points"],
         engine_points=MappingProxyType(data.get("points", {})),
+        correlations=MappingProxyType(_correlations(triangle)),
     )
+
+
+def _correlations(triangle: Iterator[list[str]]) -> dict[tuple[str, str], float]:
+    _, *names = next(triangle)
+    return {(row, name): float(cell) for row, *cells in triangle for name, cell in zip(names, cells, strict=False)}

@@ -1,7 +1,8 @@
-"""Which measurement would tell most: expected reduction of the variance of what is to be predicted.
+"""Which measurement would tell most: how far it would narrow the intervals of what is to be predicted.
 
 A measurement with slope j and noise s, made on top of a covariance S, takes (g' S j)^2 / (s^2 + j' S j) off the
-variance of a prediction with slope g, whatever it turns out to be [1].
+variance of a prediction with slope g, whatever it turns out to be [1]. Of several predictions each counts by the share
+that its interval narrows, so that the few of which nothing is known do not decide alone.
 
 References
 ----------
@@ -18,7 +19,7 @@ import numpy as np
 
 from batchline import readings
 from batchline.calibrate.calibration import QUANTILES, grid
-from batchline.calibrate.observation import Observation, Stack
+from batchline.calibrate.observation import SCATTER, Observation, Stack
 from batchline.calibrate.update import jacobian
 from batchline.strings import Sentence
 
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
 
     from batchline.calibrate.calibration import Calibration
 
-__all__ = ["Advice", "advise", "gain"]
+__all__ = ["Advice", "advise", "gain", "taken"]
 
 _WORTH = 0.1  # an interval that gets narrower by less than this share is not worth a measurement
 
@@ -82,13 +83,13 @@ class Advice:
         return Sentence("calibrate.advice", **where, at=self.at, now=now, then=then).told(language)
 
 
-def gain(
+def taken(
     covariance: NDArray[np.float64],
     slopes: NDArray[np.float64],
     noise: NDArray[np.float64],
     targets: NDArray[np.float64],
 ) -> NDArray[np.float64]:
-    """Reduction of the mean variance of the targets by each candidate.
+    """Take the variance that each candidate takes off each target.
 
     Parameters
     ----------
@@ -103,13 +104,36 @@ def gain(
 
     Returns
     -------
-    array, shape (candidates,)
+    array, shape (targets, candidates)
         Variance of the log [-].
     """
     carried = covariance @ slopes.T
     shared = targets @ carried
     own = noise**2 + np.einsum("ci,ic->c", slopes, carried)
-    return np.asarray((shared**2).mean(axis=0) / own)
+    return np.asarray(shared**2 / own)
+
+
+def gain(
+    covariance: NDArray[np.float64],
+    slopes: NDArray[np.float64],
+    noise: NDArray[np.float64],
+    targets: NDArray[np.float64],
+) -> NDArray[np.float64]:
+    """How far each candidate narrows the intervals of the targets, scatter of a further measurement included.
+
+    Parameters
+    ----------
+    covariance, slopes, noise, targets
+        As of `taken`.
+
+    Returns
+    -------
+    array, shape (candidates,)
+        Mean over the targets of the log of the interval before over that after [-].
+    """
+    before = np.einsum("ti,ij,tj->t", targets, covariance, targets) + SCATTER["tpot"] ** 2
+    share = taken(covariance, slopes, noise, targets) / before[:, None]
+    return np.asarray(-0.5 * np.log1p(-share).mean(axis=0))
 
 
 def advise(
@@ -147,10 +171,10 @@ def advise(
     _, tried = jacobian(calibration.belief, Stack(candidates), place)
     _, wanted = jacobian(calibration.belief, Stack(targets), place)
     noise = np.array([one.noise for one in candidates])
-    gains = gain(calibration.covariance, tried[0], noise, wanted[0])
-    best = int(np.argmax(gains))
+    best = int(np.argmax(gain(calibration.covariance, tried[0], noise, wanted[0])))
     now = float(np.mean(np.einsum("oi,ij,oj->o", wanted[0], calibration.covariance, wanted[0])))
-    left = max(now - float(gains[best]), 0.0)
+    off = taken(calibration.covariance, tried[0][best : best + 1], noise[best : best + 1], wanted[0])
+    left = max(now - float(off.mean()), 0.0)
     return Advice(
         batch=candidates[best].batch,
         context=candidates[best].context,

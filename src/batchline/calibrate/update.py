@@ -160,10 +160,11 @@ def believe(priors: Prior, case: Case) -> Belief:
         else:
             rows.append((name, np.log(free), _spread(priors, case, name), facts["offset"], facts["unit"]))
     names = [row[0] for row in rows]
+    spread = np.array([*(row[2] for row in rows), *SCALES.values()])
     return Belief(
         names=(*names, *SCALES),
         mean=np.array([*(row[1] for row in rows), *(0.0 for _ in SCALES)]),
-        covariance=np.diag(np.square([*(row[2] for row in rows), *SCALES.values()])),
+        covariance=np.outer(spread, spread) * _correlation(priors, (*names, *SCALES)),
         offset=np.array([row[3] for row in rows]),
         unit=np.array([row[4] for row in rows]),
         fixed=fixed,
@@ -181,6 +182,14 @@ def _spread(priors: Prior, case: Case, name: str) -> float:
     levels = {kind: level for kind, level in case.levels().items() if kind in kinds}
     unseen = sum((name, kind, level) not in priors.levels for kind, level in levels.items())
     return float(np.sqrt(variance + unseen * _UNSEEN**2))
+
+
+def _correlation(priors: Prior, names: tuple[str, ...]) -> NDArray[np.float64]:
+    found = np.eye(len(names))
+    for i, row in enumerate(names):
+        for j, name in enumerate(names):
+            found[i, j] = priors.correlations.get((row, name), priors.correlations.get((name, row), found[i, j]))
+    return found
 
 
 @dataclass(frozen=True, slots=True)
