@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from batchline.chart._sample import CurveLike, batch_range, sample
-from batchline.chart.axis import Axis, batch_ticks, linear_ticks, log_ticks
+from batchline.chart.axis import Axis, batch_ticks, linear_ticks
 from batchline.chart.scene import Line, Mark, Rule, Scene, batch_text
-from batchline.chart.story import Story, milliseconds, round_time
+from batchline.chart.story import PARTS, Story, milliseconds, round_time
 from batchline.strings import text
 
 if TYPE_CHECKING:
@@ -19,14 +19,13 @@ if TYPE_CHECKING:
 
     Band = tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]
 
-__all__ = ["HEIGHT", "PLOTS", "WIDTH", "hover", "scenes", "story_of"]
+__all__ = ["PLOTS", "WIDTH", "hover", "scenes", "story_of"]
 
 PLOTS: Final = ("1.1", "1.2", "1.3", "2.1", "2.2", "2.3")
 """The six plots, by the article's numbers."""
 
-WIDTH, HEIGHT = 330.0, 240.0
+WIDTH = 330.0
 
-_PARTS = ("weights", "kv", "compute", "overhead", "communication")
 _BESIDE_CAPACITY = {"log": 4.0, "linear": 1.5}  # how far the batch axis goes beyond the last batch that matters
 
 
@@ -126,7 +125,7 @@ def _latency(story: Story, name: str) -> Scene:
     taken, scale = story.sample, np.full_like(story.sample.batch, 1e3)
     band: Band | None = None
     if name == "1.1":
-        lines = story.parts(_PARTS, scale)
+        lines = story.parts(PARTS, scale)
         rules, marks = story.edges(lines), story.dots(lines)
     elif name == "1.2":
         lines = story.parts(("memory", "compute"), scale)
@@ -143,7 +142,7 @@ def _latency(story: Story, name: str) -> Scene:
         title=_latency_title(story, name),
         subtitle=_subtitle(story, name),
         x=story.x,
-        y=_latency_axis(story),
+        y=story.latency_axis,
         y_title=story.say("step_axis"),
         lines=lines,
         rules=rules,
@@ -151,23 +150,6 @@ def _latency(story: Story, name: str) -> Scene:
         band=band,
         shade_from=story.capacity,
     )
-
-
-def _latency_axis(story: Story) -> Axis:
-    """From 0 to somewhat above the step that matters most: the one at the capacity, the optimum, or a near limit."""
-    taken, curve = story.sample, story.curve
-    edge = min(curve.capacity_batch, taken.batch[-1])
-    top = max(taken.at(taken.step, edge), curve.optimum.t_step, curve.latency_floor)
-    top = max(1.3 * top, 1.05 * min(float(taken.step[-1]), 1.6 * top))
-    top = min(top, 3.2 * max(curve.optimum.t_step, curve.latency_floor))
-    if taken.high is not None:
-        top = max(top, 1.1 * taken.at(taken.high, story.batch))
-    if curve.step_limit is not None and curve.step_limit <= 2 * top:
-        top = max(top, 1.25 * curve.step_limit)
-    tallest = max((seconds for _, seconds in story.measured), default=0.0)
-    if tallest <= 3 * top:
-        top = max(top, 1.1 * tallest)
-    return Axis(log=False, low=0.0, high=top * 1e3, length=HEIGHT, ticks=linear_ticks(0, top * 1e3), down=True)
 
 
 def _latency_floor(story: Story) -> Rule:
@@ -180,7 +162,7 @@ def _limit_level(story: Story) -> list[Rule]:
     limit = story.curve.step_limit
     if limit is None:
         return []
-    axis = _latency_axis(story)
+    axis = story.latency_axis
     key = "limit" if axis.inside(limit * 1e3) else "limit_above"
     if limit < story.curve.latency_floor:
         key = "limit_below"
@@ -190,7 +172,7 @@ def _limit_level(story: Story) -> list[Rule]:
 
 def _latency_title(story: Story, name: str) -> str:
     if name == "1.1":
-        return story.say("title_1_1", parts=story.listed(_PARTS))
+        return story.say("title_1_1", parts=story.listed(PARTS))
     if name == "1.2":
         return _knee_title(story)
     floor = milliseconds(story.curve.latency_floor)
@@ -228,11 +210,11 @@ def _longer_title(story: Story) -> str:
 
 def _cost(story: Story, name: str) -> Scene:
     taken, price = story.sample, story.price
-    unit = 1e3 if price is None else price
+    unit = story.unit
     scale = unit / taken.batch
     band: Band | None = None
     if name == "2.1":
-        lines = story.parts(_PARTS, scale)
+        lines = story.parts(PARTS, scale)
         rules, marks = story.edges(lines), story.dots(lines)
     elif name == "2.2":
         lines = story.parts(("memory", "compute"), scale)
@@ -244,49 +226,22 @@ def _cost(story: Story, name: str) -> Scene:
         key = "run_token" if price is None else "run_cost"
         run = story.run_mark(key, story.per_token * unit, story.cost(story.per_token))
         lines, marks, band = _with_prediction(story, lines, [run, *story.knee_on(taken.step * scale)], scale)
-    y = _cost_axis(story, unit)
     return Scene(
         name=name,
         title=_cost_title(story, name),
         subtitle=_subtitle(story, name),
         x=story.x,
-        y=y,
+        y=story.cost_axis,
         y_title=story.say("token_axis" if price is None else "cost_axis"),
         money=price is not None,
         right_title="" if price is None else story.say("token_axis"),
-        right=None if price is None else _in_time(y, price),
+        right=story.time_axis,
         lines=lines,
         rules=rules,
         marks=marks,
         band=band,
         shade_from=story.capacity,
     )
-
-
-def _cost_axis(story: Story, unit: float) -> Axis:
-    """From below the lowest floor to above one sequence; on a linear batch axis from 0 to a few floors."""
-    taken = story.sample
-    parts = [story.sample.part(name) for name in _PARTS]
-    each = [values / taken.batch * unit for values in parts if values is not None and np.any(values > 0)]
-    floor, at_run = story.cost_floor * unit, story.per_token * unit
-    if story.linear:
-        tallest = float(np.max(np.maximum(taken.step, taken.memory) / taken.batch)) * unit
-        top = min(4.5 * max(floor, at_run), 1.3 * tallest)
-        return Axis(log=False, low=0.0, high=top, length=HEIGHT, ticks=linear_ticks(0, top), down=True)
-    high = taken.step if taken.high is None else np.maximum(taken.step, taken.high)
-    top = 1.4 * max([float(high[0] / taken.batch[0] * unit), *(float(np.max(values)) for values in each)])
-    sequences = [values / taken.batch * unit for values in (taken.kv, taken.compute) if np.any(values > 0)]
-    flat = min([floor, *(float(np.min(values)) for values in sequences)])
-    weights = taken.at(taken.weights, story.batch) / story.batch * unit
-    low = max(0.45 * min(flat, max(weights, 0.1 * flat)), top / 1e7)
-    return Axis(log=True, low=low, high=top, length=HEIGHT, ticks=log_ticks(low, top), down=True)
-
-
-def _in_time(left: Axis, price: float) -> Axis:
-    """The axis of dollars in milliseconds."""
-    low, high = left.low / price * 1e3, left.high / price * 1e3
-    ticks = log_ticks(low, high) if left.log else linear_ticks(low, high)
-    return Axis(left.log, low, high, left.length, ticks, down=True)
 
 
 def _cost_floor(story: Story, unit: float) -> Rule:

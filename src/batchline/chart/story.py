@@ -1,12 +1,14 @@
-"""All that the plots of one curve share: its sample, the batch axis, what money and the batch to run are, the words."""
+"""All that the plots of one curve share: its sample, the axes, what money and the batch to run are, the words."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from functools import cached_property
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
+from batchline.chart.axis import Axis, linear_ticks, log_ticks
 from batchline.chart.scene import Line, Mark, Rule, batch_text
 from batchline.strings import text
 from batchline.units import format_time, format_usd
@@ -17,9 +19,14 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from batchline.chart._sample import CurveLike, Sample
-    from batchline.chart.axis import Axis
 
-__all__ = ["Story", "answer", "headline", "milliseconds", "round_time"]
+__all__ = ["HEIGHT", "PARTS", "Story", "answer", "headline", "milliseconds", "round_time"]
+
+HEIGHT: Final = 240.0
+"""Of a plot [px]."""
+
+PARTS: Final = ("weights", "kv", "compute", "overhead", "communication")
+"""What a step is made of, in the order of their lines."""
 
 
 def milliseconds(seconds: float) -> str:
@@ -84,6 +91,11 @@ class Story:
         return None if hourly is None else hourly / 3600 * 1e6
 
     @property
+    def unit(self) -> float:
+        """Units of the plots of cost for each second per token: dollars per million tokens, or milliseconds."""
+        return 1e3 if self.price is None else self.price
+
+    @property
     def cost_floor(self) -> float:
         """Seconds per token that no batch gets below [s]."""
         cost, price = self.curve.cost_floor_usd_per_mtok, self.price
@@ -109,6 +121,52 @@ class Story:
         """The knee, if the axis reaches it [sequence]."""
         knee = self.curve.knee_batch
         return knee if knee is not None and np.isfinite(knee) and self.x.inside(knee) else None
+
+    @cached_property
+    def latency_axis(self) -> Axis:
+        """From 0 to somewhat above the step that matters most: that at the capacity, the optimum, or a near limit."""
+        taken, curve = self.sample, self.curve
+        edge = min(curve.capacity_batch, taken.batch[-1])
+        top = max(taken.at(taken.step, edge), curve.optimum.t_step, curve.latency_floor)
+        top = max(1.3 * top, 1.05 * min(float(taken.step[-1]), 1.6 * top))
+        top = min(top, 3.2 * max(curve.optimum.t_step, curve.latency_floor))
+        if taken.high is not None:
+            top = max(top, 1.1 * taken.at(taken.high, self.batch))
+        if curve.step_limit is not None and curve.step_limit <= 2 * top:
+            top = max(top, 1.25 * curve.step_limit)
+        tallest = max((seconds for _, seconds in self.measured), default=0.0)
+        if tallest <= 3 * top:
+            top = max(top, 1.1 * tallest)
+        return Axis(log=False, low=0.0, high=top * 1e3, length=HEIGHT, ticks=linear_ticks(0, top * 1e3), down=True)
+
+    @cached_property
+    def cost_axis(self) -> Axis:
+        """From below the lowest floor to above one sequence; on a linear batch axis from 0 to a few floors."""
+        taken, unit = self.sample, self.unit
+        parts = [taken.part(name) for name in PARTS]
+        each = [values / taken.batch * unit for values in parts if values is not None and np.any(values > 0)]
+        floor, at_run = self.cost_floor * unit, self.per_token * unit
+        if self.linear:
+            tallest = float(np.max(np.maximum(taken.step, taken.memory) / taken.batch)) * unit
+            top = min(4.5 * max(floor, at_run), 1.3 * tallest)
+            return Axis(log=False, low=0.0, high=top, length=HEIGHT, ticks=linear_ticks(0, top), down=True)
+        high = taken.step if taken.high is None else np.maximum(taken.step, taken.high)
+        top = 1.4 * max([float(high[0] / taken.batch[0] * unit), *(float(np.max(values)) for values in each)])
+        sequences = [values / taken.batch * unit for values in (taken.kv, taken.compute) if np.any(values > 0)]
+        flat = min([floor, *(float(np.min(values)) for values in sequences)])
+        weights = taken.at(taken.weights, self.batch) / self.batch * unit
+        low = max(0.45 * min(flat, max(weights, 0.1 * flat)), top / 1e7)
+        return Axis(log=True, low=low, high=top, length=HEIGHT, ticks=log_ticks(low, top), down=True)
+
+    @cached_property
+    def time_axis(self) -> Axis | None:
+        """The axis of dollars in milliseconds; None without a price."""
+        if self.price is None:
+            return None
+        left = self.cost_axis
+        low, high = left.low / self.price * 1e3, left.high / self.price * 1e3
+        ticks = log_ticks(low, high) if left.log else linear_ticks(low, high)
+        return Axis(left.log, low, high, left.length, ticks, down=True)
 
     def apart(self, batch: float, other: float) -> float:
         """Distance of two batches on the axis [px]."""
