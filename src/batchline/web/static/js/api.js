@@ -41,7 +41,8 @@ export async function upload(address, text) {
 }
 
 // Two questions at a time: the server works on one while the page draws the other. A question that waits is replaced
-// by a newer one, an answer that comes after a newer one's is dropped, and what is older than it is called off.
+// by a newer one, an answer that comes after a newer one's is dropped, and what is older than it is called off. Answers
+// are shown one a frame, so that each is seen; of those that wait for theirs, the last two.
 export class Newest {
   constructor(answer, show, fail) {
     this.answer = answer;
@@ -49,8 +50,10 @@ export class Newest {
     this.fail = fail;
     this.waiting = null;
     this.running = new Map();
+    this.arrivals = [];
+    this.showing = false;
     this.last = 0;
-    this.shown = 0;
+    this.newest = 0;
   }
 
   put(question) {
@@ -59,7 +62,7 @@ export class Newest {
   }
 
   get idle() {
-    return this.waiting === null && this.running.size === 0;
+    return this.waiting === null && this.running.size === 0 && this.arrivals.length === 0;
   }
 
   pump() {
@@ -75,9 +78,25 @@ export class Newest {
   }
 
   arrived(number, use) {
-    if (number <= this.shown) return;
-    this.shown = number;
+    if (number <= this.newest) return;
+    this.newest = number;
     for (const [older, control] of this.running) if (older < number) control.abort();
-    use();
+    this.arrivals = [...this.arrivals.slice(-1), use];
+    if (!this.showing) this.showAll();
+  }
+
+  async showAll() {
+    this.showing = true;
+    try {
+      while (this.arrivals.length) {
+        await this.arrivals.shift()();
+        await painted();
+      }
+    } finally {
+      this.showing = false;
+    }
   }
 }
+
+// Until what was changed is on the screen; what nobody looks at has no frames.
+const painted = () => new Promise((done) => { if (document.hidden) done(); else requestAnimationFrame(() => setTimeout(done)); });
