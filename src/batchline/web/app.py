@@ -16,7 +16,7 @@ import anyio
 import anyio.to_thread
 from fastapi import Body, FastAPI, Query, Request, Response
 from fastapi.exceptions import RequestValidationError
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from pydantic_core import to_json
 from starlette.exceptions import HTTPException
 
@@ -37,6 +37,7 @@ __all__ = ["Settings", "create"]
 _LOG = logging.getLogger("batchline.web")
 _JSON = "application/json"
 _T = TypeVar("_T")
+_Q = TypeVar("_Q", bound=BaseModel)
 _THREADS = 4
 """Questions worked on at a time in one process: more only take turns at the interpreter."""
 
@@ -363,9 +364,16 @@ def _serve_catalogue(app: FastAPI, answers: _Answers) -> None:
 
 
 def _serve_curve(app: FastAPI, answers: _Answers) -> None:
-    @app.get("/api/v1/curve", tags=["curve"], response_model=model.CurveReply, responses=_PROBLEMS)
-    async def curve_of_address(question: Annotated[CurveQuery, Query()]) -> Response:
+    @app.get(
+        "/api/v1/curve",
+        tags=["curve"],
+        response_model=model.CurveReply,
+        responses=_PROBLEMS,
+        openapi_extra={"parameters": _parameters(CurveQuery)},
+    )
+    async def curve_of_address(request: Request) -> Response:
         """Answer what `batchline curve --json` prints; values as on the command line, like `step_limit=20ms`."""
+        question = _in_address(CurveQuery, request)
         return await answers.json("curve", question, lambda: reply.curve_reply(question))
 
     @app.post("/api/v1/curve", tags=["curve"], response_model=model.CurveReply, responses=_PROBLEMS)
@@ -389,6 +397,31 @@ def _serve_curve(app: FastAPI, answers: _Answers) -> None:
         body = await answers.work(lambda: downloads.made(kind, asked.question, _look(asked)))
         name = f'attachment; filename="batchline.{kind}"'
         return Response(body, media_type=downloads.TYPES[kind], headers={"content-disposition": name})
+
+
+def _in_address(kind: type[_Q], request: Request) -> _Q:
+    """Read a question from an address, all fields at once: FastAPI reads one by one, for a quarter of a millisecond."""
+    query = request.query_params
+    asked = {name: values if len(values := query.getlist(name)) > 1 else values[0] for name in query}
+    try:
+        return kind.model_validate(asked)
+    except ValidationError as error:
+        raise RequestValidationError([{**one, "loc": ("query", *one["loc"])} for one in error.errors()]) from None
+
+
+def _parameters(kind: type[BaseModel]) -> list[dict[str, Any]]:
+    """Describe the fields that an address may have."""
+    schema = kind.model_json_schema()
+    return [
+        {
+            "name": name,
+            "in": "query",
+            "required": name in schema["required"],
+            "description": field["description"],
+            "schema": {key: value for key, value in field.items() if (key, value) != ("default", None)},
+        }
+        for name, field in schema["properties"].items()
+    ]
 
 
 def _serve_plans(app: FastAPI, answers: _Answers) -> None:
