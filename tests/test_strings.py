@@ -9,12 +9,13 @@ import subprocess
 import sys
 from pathlib import Path
 
+import click
 import pytest
 from click.testing import CliRunner
 
 import batchline
 from batchline import prior, strings
-from batchline.cli import cli
+from batchline.cli import _COMMANDS, cli
 from batchline.errors import BatchlineError, UnknownNameError
 
 SRC = Path(batchline.__file__).parent
@@ -116,12 +117,41 @@ def test_the_language_is_asked_for_anywhere_on_the_line_or_in_the_environment():
 
     korean = said("--language", "ko", "--help")
     assert "어떤 배치로 돌릴지" in korean
+    assert said("--help", "--language", "ko") == korean
+    assert said("curve", "--help", "--language", "ko") == said("--language", "ko", "curve", "--help")
     assert said("--help", BATCHLINE_LANGUAGE="ko") == korean
     assert said("--help", BATCHLINE_LANGUAGE="", LC_ALL="", LC_MESSAGES="", LANG="ko_KR.UTF-8") == korean
     assert said("--help", BATCHLINE_LANGUAGE="", LC_ALL="fr_FR.UTF-8") == said("--help") != korean
     wrong = CliRunner().invoke(cli, ["list", "models", "--language", "fr"])
     assert wrong.exit_code == 2
     assert "'en', 'ko'" in wrong.stderr
+
+
+COMMANDS = [*_COMMANDS, "list models", "list accelerators", "list prices"]
+
+
+def options_of(words):
+    command = cli
+    for word in words.split():
+        command = command.get_command(click.Context(command), word)
+    return [one for one in command.params if isinstance(one, click.Option)]
+
+
+@pytest.mark.parametrize("words", COMMANDS)
+def test_help_speaks_korean(words):
+    known = set(strings.group("help", "en").values())
+    assert [one.name for one in options_of(words) if one.help not in known] == []
+    english, korean = (
+        CliRunner().invoke(cli, ["--language", language, *words.split(), "--help"]).stdout
+        for language in strings.LANGUAGES
+    )
+    assert not re.search("[가-힣]", english)
+    examples = re.findall(r"^  batchline .*$", english, re.MULTILINE)
+    assert examples == re.findall(r"^  batchline .*$", korean, re.MULTILINE)
+    for one in options_of(words):
+        assert max(one.opts, key=len) in korean
+    said = re.sub(r"^  batchline .*$|`[^`]*`", "", korean, flags=re.MULTILINE)
+    assert not re.search(r"\b(the|of|is|are|and|with)\b", said), said
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,7 @@ import click
 
 from batchline import __version__
 from batchline.cli import _language
+from batchline.cli._spoken import SpokenGroup
 from batchline.errors import BatchlineError
 from batchline.strings import Sentence, said, text
 
@@ -34,7 +35,7 @@ _COMMANDS = {
 }
 
 
-class _Commands(click.Group):
+class _Commands(SpokenGroup):
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(_COMMANDS)
 
@@ -55,9 +56,8 @@ class _Commands(click.Group):
             raise UnknownNameError("command", args[0], _COMMANDS, Sentence("error.see_commands"))
         return super().resolve_command(ctx, args)
 
-    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        with formatter.section(_language.say("cli.commands")):
-            formatter.write_dl([(name, _language.say(f"cli.about_{name}")) for name in _COMMANDS])
+    def line_of(self, name: str) -> str:
+        return f"cli.about_{name}"
 
 
 @click.group(
@@ -68,9 +68,6 @@ class _Commands(click.Group):
 @click.version_option(__version__, "-V", "--version", prog_name="batchline", message="%(prog)s %(version)s")
 def cli() -> None:
     """The roofline of batch size.
-
-    Give it a model and an accelerator: it says which batch to run, what a million tokens then cost, how long a token
-    takes, and what bounds it.
 
     \b
     batchline curve llama-3.1-70b --on 4xh100 --context 8k

@@ -9,6 +9,7 @@ import numpy as np
 
 from batchline.cli import _output
 from batchline.cli._language import say, told
+from batchline.strings import text
 from batchline.units import format_time
 
 if TYPE_CHECKING:
@@ -30,7 +31,7 @@ def option(command: _F) -> _F:
         multiple=True,
         type=click.Path(exists=True, dir_okay=False),
         metavar="FILE",
-        help="Lay measured points beside it: a result file of batchline measure or of any tool that it reads.",
+        help=text("help.files"),
     )
     return made(command)
 

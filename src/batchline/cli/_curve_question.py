@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from batchline.cli import _options
+from batchline.strings import text
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -34,34 +35,30 @@ def curve_options(command: _F) -> _F:
             "--context",
             type=_options.TOKENS,
             metavar="TOKENS",
-            help="Mean context of a sequence.  [default: isl + osl / 2 if given, else 4k]",
+            help=text("help.curve_context"),
         ),
-        click.option(
-            "--isl", type=_options.TOKENS, metavar="TOKENS", help="Input length: adds prefill, TTFT and throughput."
-        ),
-        click.option("--osl", type=_options.TOKENS, metavar="TOKENS", help="Output length; goes with --isl."),
-        click.option(
-            "--max-batch", type=click.IntRange(min=1), help="Largest batch allowed (an engine's max_num_seqs)."
-        ),
-        click.option("--step-limit", type=_options.DURATION, metavar="40ms", help="Longest time per token allowed."),
+        click.option("--isl", type=_options.TOKENS, metavar="TOKENS", help=text("help.curve_isl")),
+        click.option("--osl", type=_options.TOKENS, metavar="TOKENS", help=text("help.curve_osl")),
+        click.option("--max-batch", type=click.IntRange(min=1), help=text("help.curve_max_batch")),
+        click.option("--step-limit", type=_options.DURATION, metavar="40ms", help=text("help.step_limit")),
         click.option(
             "--tokens-per-user",
             type=click.FloatRange(min=0, min_open=True),
             metavar="TOK/S",
-            help="Least speed of a user allowed.",
+            help=text("help.tokens_per_user"),
         ),
         click.option(
             "--within",
             type=click.FloatRange(min=0),
             metavar="0.1",
-            help="Take the smallest batch whose cost is this near to its floor.",
+            help=text("help.within"),
         ),
         click.option(
             "--reading",
             type=click.Choice(["predict", "bound", "serial"]),
             default="predict",
             show_default=True,
-            help="predict: what a real engine shows; bound: the article's floor; serial: attention and FFN in turn.",
+            help=text("help.curve_reading"),
         ),
     ]
     for option in reversed(options):
@@ -84,26 +81,29 @@ def serving_options(command: _F) -> _F:
         click.option(
             "--concurrency",
             type=click.IntRange(min=1),
-            help="Requests that clients keep in flight.  [default: the batch]",
+            help=text("help.concurrency"),
         ),
-        click.option("--rate", type=_options.RATE, metavar="4/s", help="Requests that arrive, instead of clients."),
+        click.option("--rate", type=_options.RATE, metavar="4/s", help=text("help.curve_rate")),
         click.option(
             "--arrivals",
             type=_options.Quantity("pattern", _arrivals),
             metavar="PATTERN",
-            help="poisson, even or cv:2 for a rate; one-by-one, together or batch for clients.",
+            help=text("help.curve_arrivals"),
         ),
         click.option(
-            "--prefix-hit-rate", type=click.FloatRange(0, 1), default=0.0, help="Share of a prompt in the cache."
+            "--prefix-hit-rate", type=click.FloatRange(0, 1), default=0.0, help=text("help.curve_prefix_hit_rate")
         ),
         click.option(
-            "--max-num-batched-tokens", type=_options.TOKENS, metavar="TOKENS", help="Chunked-prefill budget of a step."
+            "--max-num-batched-tokens",
+            type=_options.TOKENS,
+            metavar="TOKENS",
+            help=text("help.curve_max_num_batched_tokens"),
         ),
         click.option(
             "--speculation",
             type=_options.DRAFT,
             metavar="0.7,3,1ms",
-            help="Acceptance, drafted tokens, time to draft one.",
+            help=text("help.curve_speculation"),
         ),
     ]
     for option in reversed(options):

@@ -28,9 +28,14 @@ def _of_terminal() -> str:
     return language if language in LANGUAGES else LANGUAGES[0]
 
 
-def _keep(context: click.Context, _: click.Parameter, value: str | None) -> None:
+def keep(context: click.Context, language: str) -> None:
+    """Let a run speak a language."""
+    context.find_root().ensure_object(dict)[_KEY] = language
+
+
+def _kept(context: click.Context, _: click.Parameter, value: str | None) -> None:
     if value is not None:
-        context.find_root().ensure_object(dict)[_KEY] = value
+        keep(context, value)
 
 
 def option(**settings: Any) -> click.Option:
@@ -38,10 +43,10 @@ def option(**settings: Any) -> click.Option:
     return click.Option(
         ["--language"],
         type=click.Choice(LANGUAGES),
-        callback=_keep,
+        callback=_kept,
         expose_value=False,
         is_eager=True,
-        help="English or Korean.  [default: the terminal's]",
+        help=text("help.language"),
         **settings,
     )
 

@@ -11,7 +11,7 @@ from batchline import units
 from batchline.cli import _output
 from batchline.cli._language import say
 from batchline.errors import BatchlineError, InputError
-from batchline.strings import Sentence
+from batchline.strings import Sentence, text
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -64,48 +64,38 @@ DRAFT = Quantity("draft", _draft)
 def deployment_options(command: _F) -> _F:
     """Add the options that name a deployment."""
     options = [
-        click.option(
-            "--on", required=True, metavar="N x NAME", help="Accelerators, like 4xh100; a .toml file; or 4xcustom."
-        ),
+        click.option("--on", required=True, metavar="N x NAME", help=text("help.on")),
         click.option(
             "--weights",
             metavar="FORMAT",
-            help="Number format of the weights (bf16, fp8, int4, mxfp4, ...).  [default: the checkpoint's own]",
+            help=text("help.weights"),
         ),
-        click.option(
-            "--kv", default="bf16", show_default=True, metavar="FORMAT", help="Number format of the KV cache."
-        ),
-        click.option("--tp", type=int, default=0, help="Tensor-parallel degree.  [default: all devices]"),
-        click.option("--pp", type=int, default=1, help="Pipeline-parallel degree."),
-        click.option("--dp", type=int, default=1, help="Attention-data-parallel degree."),
-        click.option("--ep", type=int, default=1, help="Expert-parallel degree."),
-        click.option(
-            "--engine", default="vllm", show_default=True, help="Serving engine: vllm, sglang, trtllm, llama.cpp, ..."
-        ),
-        click.option("--engine-version", default="", help="Its version, if it matters."),
-        click.option(
-            "--price", type=PRICE, metavar="$/h", help="Price of one accelerator.  [default: the catalogue's median]"
-        ),
+        click.option("--kv", default="bf16", show_default=True, metavar="FORMAT", help=text("help.kv")),
+        click.option("--tp", type=int, default=0, help=text("help.tp")),
+        click.option("--pp", type=int, default=1, help=text("help.pp")),
+        click.option("--dp", type=int, default=1, help=text("help.dp")),
+        click.option("--ep", type=int, default=1, help=text("help.ep")),
+        click.option("--engine", default="vllm", show_default=True, help=text("help.engine")),
+        click.option("--engine-version", default="", help=text("help.engine_version")),
+        click.option("--price", type=PRICE, metavar="$/h", help=text("help.price")),
         click.option(
             "--bandwidth",
             type=BANDWIDTH,
             metavar="TB/s",
-            help="Memory bandwidth of one accelerator, in place of the catalogue's.",
+            help=text("help.bandwidth"),
         ),
         click.option(
             "--flops",
             type=FLOPS,
             metavar="TFLOPS",
-            help="Dense rate of one accelerator in the format used, in place of the catalogue's.",
+            help=text("help.flops"),
         ),
-        click.option(
-            "--memory", type=BYTES, metavar="GB", help="Memory of one accelerator, in place of the catalogue's."
-        ),
+        click.option("--memory", type=BYTES, metavar="GB", help=text("help.memory")),
         click.option(
             "--link",
             type=BANDWIDTH,
             metavar="GB/s",
-            help="Link between accelerators, one direction, in place of the catalogue's.",
+            help=text("help.link"),
         ),
     ]
     for option in reversed(options):
@@ -119,7 +109,7 @@ def profile_option(command: _F) -> _F:
         "--profile",
         type=click.Path(dir_okay=False),
         metavar="FILE",
-        help="Predict with what `batchline calibrate --out FILE` found of your own engine.",
+        help=text("help.profile"),
     )
     return option(command)
 
@@ -139,8 +129,8 @@ def priors_of(path: str | None, deployment: Deployment | None = None) -> Prior |
 
 def output_options(command: _F) -> _F:
     """Add --json and --csv."""
-    command = click.option("--csv", "as_csv", is_flag=True, help="Print comma-separated values.")(command)
-    return click.option("--json", "as_json", is_flag=True, help="Print JSON.")(command)
+    command = click.option("--csv", "as_csv", is_flag=True, help=text("help.as_csv"))(command)
+    return click.option("--json", "as_json", is_flag=True, help=text("help.as_json"))(command)
 
 
 def accelerator_of(

@@ -10,6 +10,7 @@ import click
 
 from batchline.cli import _options
 from batchline.errors import InputError
+from batchline.strings import text
 from batchline.units import parse_price
 
 if TYPE_CHECKING:
@@ -64,37 +65,37 @@ NAMES = _Names()
 def question_options(command: _F) -> _F:
     """Add the options of a question."""
     options = [
-        click.option("--isl", type=_options.TOKENS, metavar="TOKENS", help="Mean tokens of a prompt."),
-        click.option("--osl", type=_options.TOKENS, metavar="TOKENS", help="Mean tokens of an answer."),
+        click.option("--isl", type=_options.TOKENS, metavar="TOKENS", help=text("help.plan_isl")),
+        click.option("--osl", type=_options.TOKENS, metavar="TOKENS", help=text("help.plan_osl")),
         click.option(
             "--trace",
             type=click.Path(dir_okay=False),
             metavar="FILE",
-            help="Requests with lengths and times: gives lengths, their spread and the rate.",
+            help=text("help.plan_trace"),
         ),
-        click.option("--rate", type=_options.RATE, metavar="20/s", help="Requests that arrive."),
-        click.option("--users", type=float, help="People who wait for an answer and then think, instead of a rate."),
-        click.option("--think", "think_s", type=_options.DURATION, metavar="30s", help="How long they think."),
-        click.option("--ttft", metavar="p95:2s", help="Promise on the first token; without pNN the mean."),
-        click.option("--tpot", metavar="p95:40ms", help="Promise on the time per output token."),
-        click.option("--itl", metavar="100ms", help="Promise on the longest gap between tokens."),
-        click.option("--e2e", metavar="p95:30s", help="Promise on the whole request."),
-        click.option("--headroom", type=float, metavar="0.1", help="Share of the capacity kept free.  [default: 0.1]"),
+        click.option("--rate", type=_options.RATE, metavar="20/s", help=text("help.plan_rate")),
+        click.option("--users", type=float, help=text("help.users")),
+        click.option("--think", "think_s", type=_options.DURATION, metavar="30s", help=text("help.plan_think_s")),
+        click.option("--ttft", metavar="p95:2s", help=text("help.ttft")),
+        click.option("--tpot", metavar="p95:40ms", help=text("help.tpot")),
+        click.option("--itl", metavar="100ms", help=text("help.plan_itl")),
+        click.option("--e2e", metavar="p95:30s", help=text("help.e2e")),
+        click.option("--headroom", type=float, metavar="0.1", help=text("help.headroom")),
         click.option(
             "--confidence",
             type=float,
             metavar="0.9",
-            help="Choose so that the promises hold with this chance, given how far predictions miss.",
+            help=text("help.confidence"),
         ),
-        click.option("--prefix-hit-rate", type=float, metavar="0.5", help="Share of prompt tokens found in the cache."),
-        click.option("--max-model-len", type=_options.TOKENS, metavar="TOKENS", help="Longest request."),
-        click.option("--on", "accelerators", type=NAMES, metavar="NAMES", help="Accelerators.  [default: all priced]"),
+        click.option("--prefix-hit-rate", type=float, metavar="0.5", help=text("help.plan_prefix_hit_rate")),
+        click.option("--max-model-len", type=_options.TOKENS, metavar="TOKENS", help=text("help.plan_max_model_len")),
+        click.option("--on", "accelerators", type=NAMES, metavar="NAMES", help=text("help.accelerators")),
         click.option(
             "--available",
             type=_Named(_count),
             multiple=True,
             metavar="NAME=N",
-            help="Devices that there are; give it once for each accelerator.",
+            help=text("help.available"),
         ),
         click.option(
             "--price",
@@ -102,39 +103,37 @@ def question_options(command: _F) -> _F:
             type=_Named(parse_price),
             multiple=True,
             metavar="NAME=$/h",
-            help="Price of one device, in place of the catalogue's.",
+            help=text("help.prices"),
         ),
         click.option(
             "--slower",
             type=_Named(_times),
             multiple=True,
             metavar="NAME=TIMES",
-            help="Measured over predicted times on an accelerator.",
+            help=text("help.slower"),
         ),
         click.option(
             "--basis",
             type=click.Choice(["rental", "contract", "neocloud", "hyperscaler"]),
-            help="Catalogue price that counts: rented, by contract, or the owner's cost.  [default: rental]",
+            help=text("help.basis"),
         ),
-        click.option("--weights", type=NAMES, metavar="FORMATS", help="Weight formats; `checkpoint` is its own."),
-        click.option("--kv", type=NAMES, metavar="FORMATS", help="KV cache formats.  [default: bf16,fp8]"),
-        click.option(
-            "--engine", "engines", type=NAMES, metavar="NAMES", help="Engines.  [default: vllm,sglang,trtllm]"
-        ),
-        click.option("--max-devices", type=click.IntRange(min=1), help="Most devices of a replica.  [default: 64]"),
-        click.option("--max-batch", type=click.IntRange(min=1), help="Most sequences of a rank.  [default: 1024]"),
+        click.option("--weights", type=NAMES, metavar="FORMATS", help=text("help.plan_weights")),
+        click.option("--kv", type=NAMES, metavar="FORMATS", help=text("help.plan_kv")),
+        click.option("--engine", "engines", type=NAMES, metavar="NAMES", help=text("help.engines")),
+        click.option("--max-devices", type=click.IntRange(min=1), help=text("help.max_devices")),
+        click.option("--max-batch", type=click.IntRange(min=1), help=text("help.plan_max_batch")),
         click.option(
             "--disaggregation/--no-disaggregation",
             default=None,
-            help="Whether prompts and decoding may have replicas of their own.  [default: they may]",
+            help=text("help.disaggregation"),
         ),
         click.option(
             "--transfer",
             type=_options.BANDWIDTH,
             metavar="GB/s",
-            help="Link over which a prefill replica sends KV caches.  [default: 50GB/s]",
+            help=text("help.plan_transfer"),
         ),
-        click.option("--pue", type=float, metavar="1.2", help="Power of the building over that of the machines."),
+        click.option("--pue", type=float, metavar="1.2", help=text("help.pue")),
     ]
     for option in reversed(options):
         command = option(command)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from batchline.cli import _options
+from batchline.strings import text
 
 if TYPE_CHECKING:
     from batchline.simulate.question import Question
@@ -27,78 +28,77 @@ def traffic_options(command: Any) -> Any:
             "--trace",
             type=click.Path(dir_okay=False),
             metavar="FILE",
-            help="Requests of a .csv, .jsonl or .parquet file.",
+            help=text("help.simulate_trace"),
         ),
         click.option(
             "--columns",
             type=_options.Quantity("name=value", _columns),
             metavar="arrival=..,isl=..",
-            help="Names of its columns, where they are not known.",
+            help=text("help.columns"),
         ),
-        click.option("--time-unit", metavar="s|ms|us|ns|datetime", help="Unit of its arrivals."),
-        click.option(
-            "--repair", is_flag=True, help="Leave rows out that cannot be, and sort, instead of refusing the trace."
-        ),
+        click.option("--time-unit", metavar="s|ms|us|ns|datetime", help=text("help.time_unit")),
+        click.option("--repair", is_flag=True, help=text("help.repair")),
         click.option(
             "--rate",
             type=_options.RATE,
             metavar="20/s",
-            help="Requests that arrive; with --trace its rate is scaled to this.",
+            help=text("help.simulate_rate"),
         ),
         click.option(
             "--arrivals",
             default="poisson",
             show_default=True,
             metavar="PATTERN",
-            help="poisson, metronome, gamma:CV, burst:SIZE or diurnal:PEAK.",
+            help=text("help.simulate_arrivals"),
         ),
         click.option(
             "--users",
             type=click.IntRange(min=1),
-            help="People who wait for an answer and then think, instead of a rate.",
+            help=text("help.users"),
         ),
         click.option(
-            "--think", "think_s", type=_options.DURATION, default=0.0, metavar="30s", help="How long they think, mean."
+            "--think",
+            "think_s",
+            type=_options.DURATION,
+            default=0.0,
+            metavar="30s",
+            help=text("help.simulate_think_s"),
         ),
-        click.option("--isl", type=_options.TOKENS, metavar="TOKENS", help="Tokens of a prompt, mean."),
-        click.option("--osl", type=_options.TOKENS, metavar="TOKENS", help="Tokens of an answer, mean."),
+        click.option("--isl", type=_options.TOKENS, metavar="TOKENS", help=text("help.simulate_isl")),
+        click.option("--osl", type=_options.TOKENS, metavar="TOKENS", help=text("help.simulate_osl")),
         click.option(
             "--spread",
             type=click.FloatRange(min=0),
             default=0.0,
             metavar="SIGMA",
-            help="Log-normal spread of both lengths; 0: all alike.",
+            help=text("help.spread"),
         ),
         click.option(
             "--lengths",
             type=click.Path(dir_okay=False),
             metavar="TRACE",
-            help="Draw lengths from this trace instead of --isl and --osl.",
+            help=text("help.lengths"),
         ),
         click.option(
             "--scale-lengths",
             type=click.FloatRange(min=0, min_open=True),
             default=1.0,
             metavar="2",
-            help="Make prompts and answers longer or shorter.",
+            help=text("help.scale_lengths"),
         ),
         click.option(
             "--shared-prefix",
             metavar="N:TOKENS",
-            help="Every prompt begins with one of N system prompts of so many tokens.",
+            help=text("help.shared_prefix"),
         ),
-        click.option(
-            "--requests", "count", type=click.IntRange(min=1), help="How many.  [default: the trace, or 2,000]"
-        ),
-        click.option(
-            "--duration", "duration_s", type=_options.DURATION, metavar="24h", help="For how long they arrive, instead."
-        ),
+        click.option("--requests", "count", type=click.IntRange(min=1), help=text("help.count")),
+        click.option("--duration", "duration_s", type=_options.DURATION, metavar="24h", help=text("help.duration_s")),
         click.option(
             "--seed",
             type=click.IntRange(min=0),
             default=0,
             show_default=True,
-            help="The same seed makes the same requests.",
+            help=text("help.seed"),
         ),
     ]
     return _with(command, options)
@@ -111,29 +111,29 @@ def scheduler_options(command: Any) -> Any:
             type=click.Choice(["engine", "static", "train"]),
             default="engine",
             show_default=True,
-            help="That of --engine, static batches of --max-num-seqs, or the lecture's train.",
+            help=text("help.scheduler"),
         ),
         click.option(
             "--max-num-seqs",
             type=click.IntRange(min=1),
-            help="Most requests that run together.  [default: the engine's]",
+            help=text("help.simulate_max_num_seqs"),
         ),
         click.option(
             "--max-num-batched-tokens",
             type=click.IntRange(min=1),
-            help="Token budget of a step.  [default: the engine's]",
+            help=text("help.simulate_max_num_batched_tokens"),
         ),
         click.option(
             "--kv-blocks",
             type=click.IntRange(min=1),
-            help="Blocks of the KV cache, as its log says.  [default: computed]",
+            help=text("help.kv_blocks"),
         ),
-        click.option("--block-size", type=click.IntRange(min=1), help="Tokens of a block.  [default: 16]"),
+        click.option("--block-size", type=click.IntRange(min=1), help=text("help.simulate_block_size")),
         click.option(
             "--prefix-caching/--no-prefix-caching",
             default=True,
             show_default=True,
-            help="Keep blocks findable that were freed.",
+            help=text("help.prefix_caching"),
         ),
         click.option(
             "--period",
@@ -142,7 +142,7 @@ def scheduler_options(command: Any) -> Any:
             default="20ms",
             show_default=True,
             metavar="20ms",
-            help="With --scheduler train: time between departures.",
+            help=text("help.period_s"),
         ),
         click.option(
             "--timeout",
@@ -150,21 +150,19 @@ def scheduler_options(command: Any) -> Any:
             type=_options.DURATION,
             default=1.0,
             metavar="1s",
-            help="With --scheduler static: longest wait for a full batch.  [default: 1s]",
+            help=text("help.timeout_s"),
         ),
         click.option(
-            "--max-model-len", type=_options.TOKENS, metavar="TOKENS", help="Longest request.  [default: the engine's]"
+            "--max-model-len", type=_options.TOKENS, metavar="TOKENS", help=text("help.simulate_max_model_len")
         ),
         click.option(
-            "--replicas", type=click.IntRange(min=1), default=1, show_default=True, help="Copies of the deployment."
+            "--replicas", type=click.IntRange(min=1), default=1, show_default=True, help=text("help.replicas")
         ),
-        click.option(
-            "--router", default="round_robin", show_default=True, help="round_robin, least_loaded or prefix_aware."
-        ),
+        click.option("--router", default="round_robin", show_default=True, help=text("help.router")),
         click.option(
             "--prefill-replicas",
             type=click.IntRange(min=1),
-            help="Compute prompts on so many copies apart; --replicas then only decode.",
+            help=text("help.prefill_replicas"),
         ),
         click.option(
             "--transfer",
@@ -172,7 +170,7 @@ def scheduler_options(command: Any) -> Any:
             default="50GB/s",
             show_default=True,
             metavar="GB/s",
-            help="Link over which each of them sends KV caches.",
+            help=text("help.simulate_transfer"),
         ),
     ]
     return _with(command, options)
@@ -187,10 +185,10 @@ def _with(command: Any, options: list[Any]) -> Any:
 def promise_options(command: Any) -> Any:
     """Add what is promised."""
     options = [
-        click.option("--ttft", metavar="p95:2s", help="Promise on the first token; without pNN the mean."),
-        click.option("--tpot", metavar="p95:40ms", help="Promise on the time per output token."),
-        click.option("--itl", metavar="p99:100ms", help="Promise on the gap between tokens."),
-        click.option("--e2e", metavar="p95:30s", help="Promise on the whole request."),
+        click.option("--ttft", metavar="p95:2s", help=text("help.ttft")),
+        click.option("--tpot", metavar="p95:40ms", help=text("help.tpot")),
+        click.option("--itl", metavar="p99:100ms", help=text("help.simulate_itl")),
+        click.option("--e2e", metavar="p95:30s", help=text("help.e2e")),
     ]
     return _with(command, options)
 

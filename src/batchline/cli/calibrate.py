@@ -11,9 +11,10 @@ import click
 from batchline import units
 from batchline.cli import _options, _output
 from batchline.cli._language import current, say, told
+from batchline.cli._spoken import Spoken
 from batchline.cli.measure import explained
 from batchline.errors import InputError, MeasurementError
-from batchline.strings import Sentence
+from batchline.strings import Sentence, text
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -27,27 +28,23 @@ if TYPE_CHECKING:
     from batchline.sweep import Curve
 
 
-@click.command("calibrate")
+@click.command("calibrate", cls=Spoken)
 @click.argument("files", nargs=-1, required=True, type=click.Path(exists=True, dir_okay=False), metavar="FILES...")
-@click.option("--model", required=True, metavar="NAME", help="Model that was measured: a name, config.json or folder.")
+@click.option("--model", required=True, metavar="NAME", help=text("help.calibrate_model"))
 @_options.deployment_options
 @click.option(
     "--context",
     type=_options.TOKENS,
     metavar="TOKENS",
-    help="Context for which the best batch is wanted.  [default: that of the points]",
+    help=text("help.calibrate_context"),
 )
-@click.option("--step-limit", type=_options.DURATION, metavar="40ms", help="Longest time per token allowed.")
-@click.option("--overrule", multiple=True, metavar="HAZARD", help="Fit points with this hazard too; all for every one.")
-@click.option("--out", type=click.Path(dir_okay=False), metavar="FILE", help="Write the profile, for --profile.")
-@click.option("--report", type=click.Path(dir_okay=False), metavar="FILE", help="Write a report: .html or .md.")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@click.option("--step-limit", type=_options.DURATION, metavar="40ms", help=text("help.step_limit"))
+@click.option("--overrule", multiple=True, metavar="HAZARD", help=text("help.calibrate_overrule"))
+@click.option("--out", type=click.Path(dir_okay=False), metavar="FILE", help=text("help.calibrate_out"))
+@click.option("--report", type=click.Path(dir_okay=False), metavar="FILE", help=text("help.calibrate_report"))
+@click.option("--json", "as_json", is_flag=True, help=text("help.as_json"))
 def command(files: tuple[str, ...], **options: Any) -> None:
     """Calibrate a deployment by measured points: FILES of batchline measure or of any tool that it reads.
-
-    Two or three points are enough: all coefficients are updated from what is known of such engines, points that
-    mislead are named and left out, and the error is counted on each point as predicted by the others. Of hardware
-    that nobody knows (--on custom without figures) three rates and a constant are fitted.
 
     \b
     batchline calibrate measured.csv --on 4xh100 --model llama-3.1-70b --out profile.toml

@@ -9,6 +9,8 @@ import numpy as np
 
 from batchline.cli import _beside, _curve_question, _options, _output
 from batchline.cli._language import current, say
+from batchline.cli._spoken import Spoken
+from batchline.strings import text
 from batchline.units import format_rate, format_time, format_usd
 
 if TYPE_CHECKING:
@@ -19,29 +21,31 @@ if TYPE_CHECKING:
     from batchline.sweep import Curve
 
 
-@click.command("curve")
+@click.command("curve", cls=Spoken)
 @click.argument("model")
 @_curve_question.curve_options
 @_curve_question.serving_options
-@click.option("--batch", type=_options.BATCHES, metavar="1..512", help="Batches to show: 1..512, 1,2,4..64 or 8.")
+@click.option("--batch", type=_options.BATCHES, metavar="1..512", help=text("help.curve_batch"))
 @_beside.option
 @click.option(
     "--plot",
     "plots",
     multiple=True,
     type=click.Path(dir_okay=False, writable=True),
-    help="Draw the six plots into a .png, .svg, .html or .json file.",
+    help=text("help.curve_plots"),
 )
-@click.option("--theme", type=click.Choice(["light", "dark"]), default="light", show_default=True, help="Of the plots.")
 @click.option(
-    "--axis", type=click.Choice(["log", "linear"]), default="log", show_default=True, help="Batch axis of the plots."
+    "--theme",
+    type=click.Choice(["light", "dark"]),
+    default="light",
+    show_default=True,
+    help=text("help.curve_theme"),
 )
-@click.option("--explain", is_flag=True, help="Print every formula with its numbers, and the source of each input.")
+@click.option("--axis", type=click.Choice(["log", "linear"]), default="log", show_default=True, help=text("help.axis"))
+@click.option("--explain", is_flag=True, help=text("help.explain"))
 @_options.output_options
 def command(model: str, **options: Any) -> None:
     """Say which batch to run, what a token then costs, how long it takes, and why.
-
-    MODEL is a name of the catalogue, a config.json, or a folder that holds one.
 
     \b
     batchline curve llama-3.1-70b --on 4xh100 --context 8k

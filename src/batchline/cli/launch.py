@@ -8,29 +8,26 @@ import click
 
 from batchline.cli import _options, _output, _question
 from batchline.cli._language import current, say
+from batchline.cli._spoken import Spoken
 from batchline.errors import InputError
-from batchline.strings import Sentence
+from batchline.strings import Sentence, text
 from batchline.units import format_usd
 
 
-@click.command("launch")
+@click.command("launch", cls=Spoken)
 @click.argument("model", metavar="MODEL | QUESTION.toml")
 @_question.question_options
 @_options.profile_option
-@click.option(
-    "--pick", type=click.IntRange(min=1), default=1, show_default=True, help="Which of the plan's candidates."
-)
-@click.option(
-    "--role", type=click.Choice(["prefill", "decode"]), help="Where prompts have replicas of their own: these alone."
-)
-@click.option("--path", metavar="ID | FOLDER", help="Checkpoint to load.  [default: the Hugging Face id]")
-@click.option("--served-name", help="What clients call the model.")
-@click.option("--port", type=click.IntRange(min=1, max=65535), help="Port.  [default: the engine's]")
-@click.option("--host", default="0.0.0.0", show_default=True, help="Interface to listen on.")  # noqa: S104
-@click.option("--trust-remote-code", is_flag=True, help="Let the model's own code run.")
-@click.option("--kubernetes", is_flag=True, help="Write a Kubernetes manifest (vllm).")
-@click.option("--config", "as_config", is_flag=True, help="Write the configuration file alone (trtllm).")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@click.option("--pick", type=click.IntRange(min=1), default=1, show_default=True, help=text("help.pick"))
+@click.option("--role", type=click.Choice(["prefill", "decode"]), help=text("help.role"))
+@click.option("--path", metavar="ID | FOLDER", help=text("help.path"))
+@click.option("--served-name", help=text("help.served_name"))
+@click.option("--port", type=click.IntRange(min=1, max=65535), help=text("help.launch_port"))
+@click.option("--host", default="0.0.0.0", show_default=True, help=text("help.launch_host"))  # noqa: S104
+@click.option("--trust-remote-code", is_flag=True, help=text("help.trust_remote_code"))
+@click.option("--kubernetes", is_flag=True, help=text("help.kubernetes"))
+@click.option("--config", "as_config", is_flag=True, help=text("help.as_config"))
+@click.option("--json", "as_json", is_flag=True, help=text("help.as_json"))
 def command(model: str, **options: Any) -> None:
     """Plan, and write the command that starts it: every flag with its reason.
 

@@ -9,18 +9,20 @@ import click
 
 from batchline.cli import _output
 from batchline.cli._language import say
+from batchline.cli._spoken import Spoken, SpokenGroup
+from batchline.strings import text
 from batchline.units import format_bytes, format_count
 
 
-@click.group("list")
+@click.group("list", cls=SpokenGroup)
 def command() -> None:
     """Show the catalogue: models, accelerators, prices."""
 
 
-@command.command("models")
+@command.command("models", cls=Spoken)
 @click.argument("search", required=False)
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-@click.option("--csv", "as_csv", is_flag=True, help="Print comma-separated values.")
+@click.option("--json", "as_json", is_flag=True, help=text("help.as_json"))
+@click.option("--csv", "as_csv", is_flag=True, help=text("help.as_csv"))
 def models(search: str | None, as_json: bool, as_csv: bool) -> None:
     """Models that are known by name. Any other is read from its config.json."""
     from batchline import architecture
@@ -40,10 +42,10 @@ def models(search: str | None, as_json: bool, as_csv: bool) -> None:
     _output.console().print(_output.table(columns, cells))
 
 
-@command.command("accelerators")
+@command.command("accelerators", cls=Spoken)
 @click.argument("search", required=False)
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-@click.option("--csv", "as_csv", is_flag=True, help="Print comma-separated values.")
+@click.option("--json", "as_json", is_flag=True, help=text("help.as_json"))
+@click.option("--csv", "as_csv", is_flag=True, help=text("help.as_csv"))
 def accelerators(search: str | None, as_json: bool, as_csv: bool) -> None:
     """Accelerators: memory, bandwidth, dense rates, price."""
     from batchline import accelerator, price
@@ -91,10 +93,10 @@ def accelerators(search: str | None, as_json: bool, as_csv: bool) -> None:
     _output.console().print(_output.table(columns, cells))
 
 
-@command.command("prices")
+@command.command("prices", cls=Spoken)
 @click.argument("search", required=False)
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-@click.option("--csv", "as_csv", is_flag=True, help="Print comma-separated values.")
+@click.option("--json", "as_json", is_flag=True, help=text("help.as_json"))
+@click.option("--csv", "as_csv", is_flag=True, help=text("help.as_csv"))
 def prices(search: str | None, as_json: bool, as_csv: bool) -> None:
     """Rental prices with their dates and sources."""
     from batchline import price

@@ -12,7 +12,9 @@ import click
 from batchline import units
 from batchline.cli import _options, _output
 from batchline.cli._language import current, say, told
+from batchline.cli._spoken import Spoken
 from batchline.errors import InputError, MeasurementError
+from batchline.strings import text
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -29,16 +31,16 @@ def _contexts(text: str) -> list[int]:
     return [units.parse_tokens(part) for part in text.split(",")]
 
 
-@click.command("measure")
+@click.command("measure", cls=Spoken)
 @click.argument("targets", nargs=-1, required=True, metavar="URL | URL/metrics | FILES...")
-@click.option("--model", metavar="NAME", help="Name of the served model.  [default: the only one that is served]")
+@click.option("--model", metavar="NAME", help=text("help.measure_model"))
 @click.option(
     "--batch",
     "batches",
     type=_options.BATCHES,
     default="1,2,4..64",
     show_default=True,
-    help="Batches to probe: 1,2,4..64, 1..8 or 16.",
+    help=text("help.batches"),
 )
 @click.option(
     "--context",
@@ -46,34 +48,34 @@ def _contexts(text: str) -> list[int]:
     type=_options.Quantity("tokens", _contexts),
     default="128,1k,4k",
     show_default=True,
-    help="Prompt lengths to probe.",
+    help=text("help.measure_contexts"),
 )
 @click.option(
     "--max-seconds",
     type=click.FloatRange(min=1),
     default=300.0,
     show_default=True,
-    help="A probe ends by itself within this time.",
+    help=text("help.max_seconds"),
 )
-@click.option("--repeats", type=click.IntRange(min=1), default=3, show_default=True, help="Bursts of each point.")
+@click.option("--repeats", type=click.IntRange(min=1), default=3, show_default=True, help=text("help.repeats"))
 @click.option(
     "--quantile",
     type=click.FloatRange(0, 1, min_open=True, max_open=True),
     default=0.5,
     show_default=True,
-    help="Which of the gaps is the step: 0.5 is the median; 0.1 on a machine that does other work too.",
+    help=text("help.quantile"),
 )
 @click.option(
     "--api",
     type=click.Choice(["auto", "completions", "chat"]),
     default="auto",
     show_default=True,
-    help="API to send requests to.",
+    help=text("help.api"),
 )
 @click.option(
     "--out",
     type=click.Path(dir_okay=False),
-    help=f"Result file (CSV) of a probe; a run that was interrupted goes on with it.  [default: {_DEFAULT_OUT}]",
+    help=text("help.measure_out"),
 )
 @click.option(
     "--for",
@@ -81,28 +83,17 @@ def _contexts(text: str) -> list[int]:
     type=_options.DURATION,
     default="60s",
     show_default=True,
-    help="How long to watch metrics; how far back to ask a Prometheus server.",
+    help=text("help.duration"),
 )
-@click.option("--prometheus", is_flag=True, help="URL is a Prometheus server, not an engine.")
-@click.option(
-    "--on", metavar="N x NAME", help="Accelerators that were measured: points faster than these can be are told."
-)
-@click.option(
-    "--config", metavar="NAME", help="With --on: the model, a name, config.json or folder.  [default: as --model]"
-)
-@click.option("--weights", metavar="FORMAT", help="With --on: format of the weights.  [default: the checkpoint's own]")
-@click.option("--kv", default="bf16", metavar="FORMAT", help="With --on: format of the KV cache.  [default: bf16]")
-@click.option(
-    "--overrule", multiple=True, metavar="HAZARD", help="Count points with this hazard as usable; all for every one."
-)
+@click.option("--prometheus", is_flag=True, help=text("help.prometheus"))
+@click.option("--on", metavar="N x NAME", help=text("help.measure_on"))
+@click.option("--config", metavar="NAME", help=text("help.config"))
+@click.option("--weights", metavar="FORMAT", help=text("help.measure_weights"))
+@click.option("--kv", default="bf16", metavar="FORMAT", help=text("help.measure_kv"))
+@click.option("--overrule", multiple=True, metavar="HAZARD", help=text("help.measure_overrule"))
 @_options.output_options
 def command(targets: tuple[str, ...], **options: Any) -> None:
     """Measure a live server, watch its metrics, or read result files, and say which points can be trusted.
-
-    A URL is probed: bursts of streamed requests at each batch and context, decode steps timed. A URL that ends in
-    /metrics is only watched. Files are recognised by their content: results of vllm bench serve, AIPerf, GuideLLM,
-    SGLang bench_serving, trtllm-bench, llama-bench, InferenceX, our CSV, and one or two saved scrapes of /metrics.
-    A key is taken from BATCHLINE_API_KEY or OPENAI_API_KEY; it is neither printed nor written.
 
     \b
     batchline measure http://localhost:8000/v1 --model llama --batch 1,2,4..64 --context 128,1k

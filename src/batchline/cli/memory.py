@@ -8,6 +8,8 @@ import click
 
 from batchline.cli import _options, _output
 from batchline.cli._language import current, say
+from batchline.cli._spoken import Spoken
+from batchline.strings import text
 from batchline.units import GIBI, format_tokens
 
 if TYPE_CHECKING:
@@ -15,25 +17,25 @@ if TYPE_CHECKING:
     from batchline.engine import Account, Change, Engine, Request
 
 
-@click.command("memory")
+@click.command("memory", cls=Spoken)
 @click.argument("model")
 @_options.deployment_options
 @click.option(
     "--max-model-len",
     type=_options.TOKENS,
     metavar="TOKENS",
-    help="Longest request; for llama.cpp the context of a slot.  [default: the model's own]",
+    help=text("help.memory_max_model_len"),
 )
 @click.option(
     "--max-num-seqs",
     type=click.IntRange(min=1),
-    help="Most sequences of a step; for llama.cpp slots.  [default: the engine's]",
+    help=text("help.memory_max_num_seqs"),
 )
 @click.option(
     "--max-num-batched-tokens",
     type=_options.TOKENS,
     metavar="TOKENS",
-    help="Most tokens of a step (chunked prefill size, micro-batch).  [default: the engine's]",
+    help=text("help.memory_max_num_batched_tokens"),
 )
 @click.option(
     "--gpu-memory-utilization",
@@ -41,15 +43,14 @@ if TYPE_CHECKING:
     "utilization",
     type=click.FloatRange(min=0, max=1, min_open=True),
     metavar="0.9",
-    help="Fraction that the engine takes: of all memory (vLLM), for weights and cache (SGLang), of what is free after "
-    "loading (TensorRT-LLM).  [default: the engine's]",
+    help=text("help.utilization"),
 )
-@click.option("--block-size", type=click.IntRange(min=1), help="Tokens of a block.  [default: the engine's]")
-@click.option("--enforce-eager", is_flag=True, help="No CUDA graphs.")
+@click.option("--block-size", type=click.IntRange(min=1), help=text("help.memory_block_size"))
+@click.option("--enforce-eager", is_flag=True, help=text("help.enforce_eager"))
 @click.option(
     "--windows",
     type=click.Choice(["kept", "full"]),
-    help="What layers with a window reserve: the window or the whole context.  [default: the engine's way]",
+    help=text("help.windows"),
 )
 @click.option(
     "--context",
@@ -57,14 +58,11 @@ if TYPE_CHECKING:
     default="4k",
     show_default=True,
     metavar="TOKENS",
-    help="Mean context of your sequences.",
+    help=text("help.memory_context"),
 )
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@click.option("--json", "as_json", is_flag=True, help=text("help.as_json"))
 def command(model: str, **options: Any) -> None:
     """Say what the engine will print about memory when it starts, and what that means.
-
-    MODEL is a name of the catalogue, a config.json, or a folder that holds one. Sizes are of one device; a model that
-    does not fit is an answer too: how much is missing, and what would fit.
 
     \b
     batchline memory qwen3-32b --on h200 --engine vllm

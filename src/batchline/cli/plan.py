@@ -10,7 +10,9 @@ import click
 
 from batchline.cli import _options, _output, _plan_simulated, _question
 from batchline.cli._language import current, say, told
+from batchline.cli._spoken import Spoken
 from batchline.errors import BatchlineError, InputError
+from batchline.strings import text
 from batchline.units import format_time, format_usd
 
 if TYPE_CHECKING:
@@ -26,35 +28,26 @@ if TYPE_CHECKING:
 _PROMPTS = "prompts"  # what best_of calls it whether they have replicas of their own
 
 
-@click.command("plan")
+@click.command("plan", cls=Spoken)
 @click.argument("model", nargs=-1, required=True, metavar="MODEL | QUESTION.toml ...")
 @_question.question_options
 @_options.profile_option
-@click.option(
-    "--save", "save_to", type=click.Path(dir_okay=False), metavar="FILE.toml", help="Write the question down."
-)
-@click.option(
-    "--worth", is_flag=True, help="Say what other formats, a draft and prompts on machines of their own would bring."
-)
+@click.option("--save", "save_to", type=click.Path(dir_okay=False), metavar="FILE.toml", help=text("help.save_to"))
+@click.option("--worth", is_flag=True, help=text("help.worth"))
 @click.option(
     "--speculation",
     metavar="0.7,3,1ms",
-    help="With --worth: acceptance, drafted tokens, time to draft one.  [default: no draft is looked at]",
+    help=text("help.plan_speculation"),
 )
-@click.option("--flips", is_flag=True, help="Say what would make another deployment the cheapest (some seconds).")
-@click.option("--simulate", "simulated", is_flag=True, help="Simulate the three best, and how many they take.")
-@click.option("--tornado", type=click.Path(dir_okay=False), metavar="FILE", help="Draw what moves the cost.")
-@click.option(
-    "--plot", type=click.Path(dir_okay=False), metavar="FILE", help="Draw the Pareto front (.png .svg .html)."
-)
-@click.option("--theme", type=click.Choice(["light", "dark"]), default="light", help="Colours of the pictures.")
-@click.option("--shared", is_flag=True, help="Fleet of several questions: let a replica divide its time between them.")
+@click.option("--flips", is_flag=True, help=text("help.plan_flips"))
+@click.option("--simulate", "simulated", is_flag=True, help=text("help.simulated"))
+@click.option("--tornado", type=click.Path(dir_okay=False), metavar="FILE", help=text("help.tornado"))
+@click.option("--plot", type=click.Path(dir_okay=False), metavar="FILE", help=text("help.plan_plot"))
+@click.option("--theme", type=click.Choice(["light", "dark"]), default="light", help=text("help.plan_theme"))
+@click.option("--shared", is_flag=True, help=text("help.shared"))
 @_options.output_options
 def command(model: tuple[str, ...], **options: Any) -> None:
     """Find the cheapest deployment that keeps the promise.
-
-    Every accelerator with a price, layout, format, engine and batch is decided. MODEL is a name of the catalogue, a
-    config.json or a folder; a .toml file holds a whole question, and several of them make a fleet.
 
     \b
     batchline plan deepseek-v3 --isl 4k --osl 1k --rate 20/s --ttft p95:2s --tpot p95:40ms

@@ -8,7 +8,9 @@ import click
 
 from batchline.cli import _options, _output, _question
 from batchline.cli._language import current, say, told
+from batchline.cli._spoken import Spoken
 from batchline.errors import InputError
+from batchline.strings import text
 from batchline.units import format_time, format_usd, parse_tokens
 
 if TYPE_CHECKING:
@@ -17,42 +19,36 @@ if TYPE_CHECKING:
     from batchline.price_sheet import PriceSheet
 
 
-@click.command("price")
+@click.command("price", cls=Spoken)
 @click.argument("model")
 @_options.deployment_options
 @_options.profile_option
 @click.option(
-    "--isl", type=_options.TOKENS, default="4k", show_default=True, metavar="TOKENS", help="Tokens of a prompt."
+    "--isl", type=_options.TOKENS, default="4k", show_default=True, metavar="TOKENS", help=text("help.price_isl")
 )
 @click.option(
-    "--osl", type=_options.TOKENS, default="1k", show_default=True, metavar="TOKENS", help="Tokens of an answer."
+    "--osl", type=_options.TOKENS, default="1k", show_default=True, metavar="TOKENS", help=text("help.price_osl")
 )
-@click.option("--batch", type=float, help="Sequences decoded together at the plain price.  [default: as many as fit]")
-@click.option(
-    "--tpot", "tpot_s", type=_options.DURATION, metavar="40ms", help="Longest time per token at the plain price."
-)
-@click.option(
-    "--utilisation", type=float, default=1.0, show_default=True, help="Share of the time that the machine is busy."
-)
-@click.option("--margin", type=float, default=0.0, show_default=True, help="Share of the price that is profit.")
-@click.option("--fast", type=float, default=2.5, show_default=True, help="How many times faster the fast mode is.")
+@click.option("--batch", type=float, help=text("help.price_batch"))
+@click.option("--tpot", "tpot_s", type=_options.DURATION, metavar="40ms", help=text("help.tpot_s"))
+@click.option("--utilisation", type=float, default=1.0, show_default=True, help=text("help.utilisation"))
+@click.option("--margin", type=float, default=0.0, show_default=True, help=text("help.margin"))
+@click.option("--fast", type=float, default=2.5, show_default=True, help=text("help.fast"))
 @click.option(
     "--contexts",
     type=_question.NAMES,
     default="32k,128k",
     show_default=True,
     metavar="TOKENS,...",
-    help="Longer requests.",
+    help=text("help.price_contexts"),
 )
-@click.option(
-    "--prefix-hit-rate", type=float, default=0.9, show_default=True, help="Share of a prompt that a cache hit finds."
-)
+@click.option("--prefix-hit-rate", type=float, default=0.9, show_default=True, help=text("help.price_prefix_hit_rate"))
 @click.option(
     "--reading",
     type=click.Choice(["predict", "bound", "serial"]),
     default="predict",
     show_default=True,
-    help="As of the curve.",
+    help=text("help.price_reading"),
 )
 @click.option(
     "--market",
@@ -60,7 +56,7 @@ if TYPE_CHECKING:
     is_flag=False,
     flag_value="",
     metavar="[NAME]",
-    help="Lay APIs beside it (extra `market`).",
+    help=text("help.market_name"),
 )
 @_options.output_options
 def command(model: str, **options: Any) -> None:

@@ -9,6 +9,8 @@ import click
 
 from batchline.cli import _beside, _curve_question
 from batchline.cli._language import current, say
+from batchline.cli._spoken import Spoken
+from batchline.strings import text
 
 if TYPE_CHECKING:
     from batchline.planner import Plan
@@ -18,7 +20,7 @@ if TYPE_CHECKING:
 _TYPED = "batchline.typed"
 
 
-class _Remembering(click.Command):
+class _Remembering(Spoken):
     """A command that keeps its words as they were typed, for the report to repeat."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
@@ -31,18 +33,22 @@ class _Remembering(click.Command):
 @_curve_question.curve_options
 @_curve_question.serving_options
 @_beside.option
-@click.option(
-    "--plan", "question", type=click.Path(exists=True, dir_okay=False), help="Question saved by batchline plan --save."
-)
-@click.option("--flips", is_flag=True, help="Say what would flip that plan (some seconds).")
+@click.option("--plan", "question", type=click.Path(exists=True, dir_okay=False), help=text("help.question"))
+@click.option("--flips", is_flag=True, help=text("help.report_flips"))
 @click.option(
     "--out",
     type=click.Path(dir_okay=False, writable=True),
     default="report.html",
     show_default=True,
-    help="File: .html, one page that needs nothing else, or .md with its pictures beside it.",
+    help=text("help.report_out"),
 )
-@click.option("--theme", type=click.Choice(["light", "dark"]), default="light", show_default=True, help="Its colours.")
+@click.option(
+    "--theme",
+    type=click.Choice(["light", "dark"]),
+    default="light",
+    show_default=True,
+    help=text("help.report_theme"),
+)
 def command(model: str, **options: Any) -> None:
     """Write the answer and everything behind it into one file: inputs with sources, plots, what would change it.
 

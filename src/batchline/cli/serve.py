@@ -11,8 +11,9 @@ import click
 
 from batchline.cli import _options, _output
 from batchline.cli._language import say
+from batchline.cli._spoken import Spoken
 from batchline.errors import InputError
-from batchline.strings import Sentence
+from batchline.strings import Sentence, text
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -20,27 +21,25 @@ if TYPE_CHECKING:
 _LOOPBACK = ("127.0.0.1", "::1", "localhost")
 
 
-@click.command("serve")
+@click.command("serve", cls=Spoken)
 @click.option(
     "--host",
     default="127.0.0.1",
     show_default=True,
-    help="Address to listen on; others than yours reach it at 0.0.0.0.",
+    help=text("help.serve_host"),
 )
-@click.option(
-    "--port", type=click.IntRange(0, 65535), default=8765, show_default=True, help="Port; 0 takes a free one."
-)
-@click.option("--workers", type=click.IntRange(1, 64), default=1, show_default=True, help="Processes.")
+@click.option("--port", type=click.IntRange(0, 65535), default=8765, show_default=True, help=text("help.serve_port"))
+@click.option("--workers", type=click.IntRange(1, 64), default=1, show_default=True, help=text("help.serve_workers"))
 @click.option(
     "--name",
     "names",
     multiple=True,
     metavar="HOST",
-    help="A name under which the server is reached, as in http://HOST; with --host 0.0.0.0 none is refused by default.",
+    help=text("help.names"),
 )
 @_options.profile_option
-@click.option("--log/--no-log", "access_log", default=True, help="A line of JSON on stderr for each request.")
-@click.option("--open", "opens", is_flag=True, help="Open the page in the browser.")
+@click.option("--log/--no-log", "access_log", default=True, help=text("help.access_log"))
+@click.option("--open", "opens", is_flag=True, help=text("help.opens"))
 def command(
     host: str,
     port: int,

@@ -9,7 +9,9 @@ import click
 
 from batchline.cli import _options, _output
 from batchline.cli._language import say
+from batchline.cli._spoken import Spoken
 from batchline.errors import BatchlineError, UnknownNameError
+from batchline.strings import text
 from batchline.units import format_bytes, format_count, format_tokens
 
 if TYPE_CHECKING:
@@ -17,7 +19,7 @@ if TYPE_CHECKING:
     from batchline.architecture import Architecture
 
 
-@click.command("show")
+@click.command("show", cls=Spoken)
 @click.argument("name")
 @click.option(
     "--context",
@@ -25,11 +27,11 @@ if TYPE_CHECKING:
     default="32k",
     show_default=True,
     metavar="TOKENS",
-    help="Context at which a sequence is sized.",
+    help=text("help.show_context"),
 )
-@click.option("--weights", metavar="FORMAT", help="Number format of the weights.  [default: the checkpoint's own]")
-@click.option("--kv", default="bf16", show_default=True, metavar="FORMAT", help="Number format of the KV cache.")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@click.option("--weights", metavar="FORMAT", help=text("help.show_weights"))
+@click.option("--kv", default="bf16", show_default=True, metavar="FORMAT", help=text("help.kv"))
+@click.option("--json", "as_json", is_flag=True, help=text("help.as_json"))
 def command(name: str, context: int, weights: str | None, kv: str, as_json: bool) -> None:
     """Show one model, config.json, folder or accelerator: its figures and where they are from.
 

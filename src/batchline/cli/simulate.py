@@ -8,7 +8,9 @@ import click
 
 from batchline.cli import _options, _output, _simulate_answer, _simulate_question
 from batchline.cli._language import current, say
+from batchline.cli._spoken import Spoken
 from batchline.errors import InputError, UnknownNameError
+from batchline.strings import text
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -22,7 +24,7 @@ if TYPE_CHECKING:
 _SWEPT = ("rate", "replicas", "max_num_seqs", "max_num_batched_tokens")
 
 
-@click.command("simulate")
+@click.command("simulate", cls=Spoken)
 @click.argument("model")
 @_options.deployment_options
 @_simulate_question.traffic_options
@@ -32,40 +34,40 @@ _SWEPT = ("rate", "replicas", "max_num_seqs", "max_num_batched_tokens")
 @click.option(
     "--find",
     type=click.Choice(["replicas", "max-num-seqs", "max-num-batched-tokens"]),
-    help="Find the fewest replicas, or the best knob up to its option (a budget: up to 4 times the engine's).",
+    help=text("help.find"),
 )
 @click.option(
     "--sweep",
     metavar="NAME=V,V,..",
-    help=f"Simulate several values of {', '.join(n.replace('_', '-') for n in _SWEPT)}.",
+    help=text("help.sweep"),
 )
-@click.option("--workers", type=click.IntRange(min=1), help="Processes for --find and --sweep.  [default: 1]")
-@click.option(
-    "--cluster", "address", metavar="tcp://..", help="Dask scheduler for --find and --sweep (extra `cluster`)."
-)
+@click.option("--workers", type=click.IntRange(min=1), help=text("help.simulate_workers"))
+@click.option("--cluster", "address", metavar="tcp://..", help=text("help.address"))
 @click.option(
     "--save",
     type=click.Path(dir_okay=False, writable=True),
     metavar="FILE",
-    help="Write every request to a .csv or .parquet file.",
+    help=text("help.save"),
 )
 @click.option(
     "--plot",
     type=click.Path(dir_okay=False, writable=True),
     metavar="FILE",
-    help="Draw what ran, waited and filled the cache over time.",
+    help=text("help.simulate_plot"),
 )
 @click.option(
-    "--plot-times", type=click.Path(dir_okay=False, writable=True), metavar="FILE", help="Draw how long requests took."
+    "--plot-times", type=click.Path(dir_okay=False, writable=True), metavar="FILE", help=text("help.plot_times")
 )
 @click.option(
-    "--theme", type=click.Choice(["light", "dark"]), default="light", show_default=True, help="Colours of the pictures."
+    "--theme",
+    type=click.Choice(["light", "dark"]),
+    default="light",
+    show_default=True,
+    help=text("help.plan_theme"),
 )
 @_options.output_options
 def command(model: str, **options: Any) -> None:
     """Serve traffic event by event: percentiles under load, preemption, prefix reuse, and what saturates.
-
-    MODEL is a name of the catalogue, a config.json, or a folder that holds one. Traffic is a trace or a pattern.
 
     \b
     batchline simulate llama-3.1-8b --on h100 --trace azure.csv

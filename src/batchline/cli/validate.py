@@ -10,7 +10,9 @@ import click
 
 from batchline.cli import _options, _output
 from batchline.cli._language import current, say
+from batchline.cli._spoken import Spoken
 from batchline.errors import InputError
+from batchline.strings import text
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -28,7 +30,7 @@ def _short(cell: str, column: int) -> str:
     return cell if column or len(cell) <= _NAME else cell[: _NAME - 1] + "\N{HORIZONTAL ELLIPSIS}"
 
 
-@click.command("validate")
+@click.command("validate", cls=Spoken)
 @click.argument("files", nargs=-1, type=click.Path(exists=True))
 @_options.profile_option
 @click.option(
@@ -36,17 +38,20 @@ def _short(cell: str, column: int) -> str:
     "plots",
     multiple=True,
     type=click.Path(dir_okay=False, writable=True),
-    help="Draw predicted against measured into a .png, .svg, .html or .json file.",
+    help=text("help.validate_plots"),
 )
-@click.option("--theme", type=click.Choice(["light", "dark"]), default="light", show_default=True, help="Of the plots.")
-@click.option("--report", type=click.Path(dir_okay=False, writable=True), help="Write the tables as Markdown.")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON: every row, and a summary.")
-@click.option("--csv", "as_csv", is_flag=True, help="Print every row as comma-separated values.")
+@click.option(
+    "--theme",
+    type=click.Choice(["light", "dark"]),
+    default="light",
+    show_default=True,
+    help=text("help.curve_theme"),
+)
+@click.option("--report", type=click.Path(dir_okay=False, writable=True), help=text("help.validate_report"))
+@click.option("--json", "as_json", is_flag=True, help=text("help.validate_as_json"))
+@click.option("--csv", "as_csv", is_flag=True, help=text("help.validate_as_csv"))
 def command(files: tuple[str, ...], profile: str | None, as_json: bool, as_csv: bool, **drawn: Any) -> None:
     """Predict every row of a table of measurements and say how far off the predictions are.
-
-    FILES are CSV tables or folders of them; docs/validation.md lists the columns. Without a file the published errors
-    are shown.
 
     \b
     batchline validate
