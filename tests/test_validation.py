@@ -23,6 +23,14 @@ def measured(shared):
     return loaded, rows.plausible(loaded), refused
 
 
+@pytest.fixture(scope="module")
+def fitted(measured):
+    from validation import hierarchy
+
+    rows, usable, _ = measured
+    return hierarchy.fit(rows.take(np.flatnonzero(usable)))
+
+
 def test_the_fit_solves_the_equations_of_serving(measured):
     from validation import hierarchy
 
@@ -73,12 +81,11 @@ def test_the_spread_between_deployments_is_found_again(measured):
     assert 0.6 < found[1] < 1.0
 
 
-def test_the_shipped_priors_are_this_fit(measured):
+def test_the_shipped_priors_are_this_fit(measured, fitted):
     from validation import between, hierarchy
 
     rows, usable, _ = measured
     kept = rows.take(np.flatnonzero(usable))
-    fitted = hierarchy.fit(kept)
     shipped = prior.load()
     assert shipped.points == len(kept)
     tpot, _ = fitted.predict(kept)
@@ -130,12 +137,11 @@ def test_batches_alone_are_steps_and_nothing_else(measured):
     np.testing.assert_allclose(np.exp(log_tpot), steps, rtol=1e-9)
 
 
-def test_levels_of_batches_help_a_cluster_that_they_did_not_see(measured):
+def test_levels_of_batches_help_a_cluster_that_they_did_not_see(measured, fitted):
     """llama.cpp on a device that was measured: a level of it, learned from other models there."""
-    from validation import batches, hierarchy
+    from validation import batches
 
-    rows, usable, _ = measured
-    fitted = hierarchy.fit(rows.take(np.flatnonzero(usable)))
+    rows = measured[0]
     alone = batches.load()
     without, _ = fitted.predict(alone)
     held = batches.held_out(fitted, alone, "cluster")
