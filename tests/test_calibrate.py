@@ -250,6 +250,9 @@ def test_small_batches_tell_nothing_of_the_cache(belief):
     assert found.identified["tp_latency"] > 0.98  # one device has no links; only what goes with them says anything
     assert "kv_read" in found.unidentified()
     assert "tp_latency" not in found.unidentified()
+    # Weights and layers cannot be told apart, but their sum was measured, and no step at a batch of 1 depends on which.
+    assert found.identified["layer_overhead"] > 0.9
+    assert not {"weight_read", "layer_overhead"} & set(found.unidentified(data))
 
 
 # -- what goes in, and what does not -----------------------------------------------------------------------------------

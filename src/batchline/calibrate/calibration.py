@@ -260,10 +260,11 @@ class Calibration(Shown):
         Returns
         -------
         dict
-            Relative change of the step by one standard deviation, root mean square [-]; the largest first.
+            Relative change of the step that goes with one standard deviation, others moving along as the posterior has
+            them, root mean square [-]; the largest first.
         """
         _, slope = jacobian(self.belief, Stack(targets or grid(self.deployment, self.observations)), self.z[None])
-        moved = np.sqrt(np.mean(slope[0] ** 2, axis=0)) * np.sqrt(np.diag(self.covariance))
+        moved = np.sqrt(np.mean((slope[0] @ self.covariance) ** 2, axis=0) / np.diag(self.covariance))
         rows = {name: float(moved[j]) for j, name in enumerate(self.belief.coefficient_names)}
         told = self.identified
         kept = {name: by for name, by in rows.items() if told[name] > _TOLD and by > _MATTERS}
