@@ -7,11 +7,12 @@ import { Cursor } from "./cursor.js";
 import { byId, copy, narrow, problemInto, saveAs } from "./dom.js";
 import { Figure } from "./figures.js";
 import { Files } from "./files.js";
+import { begun, dark, explore, themeNow } from "./first.js";
 import { Form, searchModels } from "./form.js";
 import { PlanView } from "./plan.js";
 import { PriceView } from "./prices.js";
 import { SimulateView } from "./simulate.js";
-import { VIEWS, address, asked, current, follow, loaded, remember, state } from "./state.js";
+import { VIEWS, address, current, follow, loaded, remember, state } from "./state.js";
 import { label, say, speak } from "./words.js";
 
 const PLOTS = ["1.1", "1.2", "1.3", "2.1", "2.2", "2.3"];
@@ -33,9 +34,6 @@ let planView;
 let priceView;
 let simulateView;
 
-const dark = matchMedia("(prefers-color-scheme: dark)");
-const themeNow = () => (state.theme === "auto" ? (dark.matches ? "dark" : "light") : state.theme);
-
 function dress() {
   document.documentElement.dataset.theme = themeNow();
   byId("theme").value = state.theme;
@@ -44,12 +42,6 @@ function dress() {
 // What a drawn chart depends on besides its data.
 const look = (question, priced) => JSON.stringify([state.language, themeNow(), state.axis, question.reading ?? "predict", priced]);
 const looked = () => JSON.parse(drawn || "[]");
-
-function explore(question, charts) {
-  return {
-    question: asked(question), language: state.language, theme: themeNow(), batch_axis: state.axis, charts, measured: state.measured,
-  };
-}
 
 async function answer({ question, charts, edited }, signal) {
   return { reply: await ask("api/v1/explore", explore(question, charts), signal), charts, edited };
@@ -153,7 +145,7 @@ function switchTo(index) {
 
 async function restart() {
   dress();
-  await speak(state.language);
+  speak(state.language, await ask(`api/v1/words?language=${state.language}`));
   view();
   form.show();
   files.show();
@@ -216,16 +208,11 @@ function listen() {
 }
 
 async function begin() {
-  state.theme = localStorage.getItem("theme") ?? "auto";
-  state.language = localStorage.getItem("language") ?? (navigator.language.startsWith("ko") ? "ko" : "en");
-  await follow(location.hash);
+  const { answer: first, lists } = await begun;
   dress();
   if (matchMedia("(max-width: 860px)").matches) for (const box of document.querySelectorAll(".question")) box.open = false;
-  const first = ask("api/v1/explore", explore(current(), "outline"));
-  first.catch(() => {});
-  const [, models, accelerators, choices] = await Promise.all([
-    speak(state.language), ask("api/v1/models"), ask("api/v1/accelerators"), ask("api/v1/choices"),
-  ]);
+  const [words, models, accelerators, choices] = await lists;
+  speak(state.language, words);
   form = new Form({ models, accelerators, choices }, change);
   comparison = new Comparison({
     edit: switchTo,
