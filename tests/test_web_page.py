@@ -15,6 +15,8 @@ from pathlib import Path
 
 import pytest
 
+from batchline.web import planning
+
 CHROMIUM = shutil.which("chromium")
 playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
 pytestmark = [
@@ -267,6 +269,17 @@ def test_a_promise_is_a_slider_that_keeps_its_percentile(visit):
     page.page.keyboard.press("ArrowLeft")
     assert page.page.input_value("#plan-ttft") == "p95:20s"
     page.page.wait_for_function("() => location.hash.includes('p.tpot=p99%3A30ms')")
+
+
+def test_what_is_not_written_stands_at_what_counts(visit):
+    """A slider that was left alone shows the library's default, not its left end."""
+    page = visit("#plan?model=llama-3.1-8b&on=1xh100-sxm&p.isl=1k&p.osl=256&p.rate=5").page
+    page.locator("#plan-chart svg").wait_for(timeout=60_000)
+    for name, value in {"headroom": 0.1, "prefix_hit_rate": 0, "max_devices": 64}.items():
+        assert float(page.locator(f"#plan-{name}").get_attribute("placeholder")) == value
+        assert float(page.locator(f"#plan-{name}-range").get_attribute("aria-valuetext")) == value
+        assert planning.PlanQuestion.model_fields[name].default == value
+    assert int(page.locator("#plan-headroom-range").input_value()) == 2
 
 
 def test_an_error_speaks_the_language_and_the_labels_of_the_page(visit):

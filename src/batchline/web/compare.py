@@ -16,7 +16,7 @@ _SCHEMA = "https://vega.github.io/schema/vega-lite/v6.4.1.json"
 _TICKS = {
     "batch": [2.0**power for power in range(0, 25, 2)],
     "cost": [part * 10.0**decade for decade in range(-4, 5) for part in (1, 3)],
-    "user": [part * 10.0**decade for decade in range(-1, 5) for part in (1, 2, 5)],
+    "user": [part * 10.0**decade for decade in range(-1, 5) for part in (1, 2, 3, 5, 7)],
 }
 """Round values of the logarithmic axes."""
 

@@ -16,8 +16,8 @@ export function promise(name, label, low, high) {
   return { name, label, kind: "slider", steps: [...TIMES.filter((value) => value >= low && value <= high), null], text, read, none: "ui_no_promise" };
 }
 
-// `fields` are { name, label, kind: "text" | "slider" | "choices" | "select", steps, text, read, options, none, hint };
-// `values()` is the object.
+// `fields` are { name, label, kind: "text" | "slider" | "choices" | "select", steps, text, read, options, none, usual, hint };
+// `usual` is what counts where nothing is written. `values()` is the object.
 export class Fields {
   constructor(holder, prefix, fields, values, changed) {
     Object.assign(this, { holder, prefix, fields, values, changed });
@@ -121,7 +121,7 @@ export class Fields {
   }
 
   show() {
-    for (const { name, kind, steps, none, read = Number.parseFloat } of this.fields) {
+    for (const { name, kind, steps, none, usual = "", read = Number.parseFloat } of this.fields) {
       const value = this.values()[name] ?? "";
       if (kind === "choices") {
         const chosen = value.split(",");
@@ -131,13 +131,13 @@ export class Fields {
       const input = byId(this.id(name));
       if (document.activeElement !== input) input.value = value;
       if (kind === "text" || kind === "select") continue;
-      if (none) input.placeholder = say(none);
-      const number = read(value);
+      input.placeholder = none ? say(none) : usual;
+      const number = read(value || usual);
       let at = Math.max(0, steps.indexOf(null));
       if (!Number.isNaN(number)) steps.forEach((step, i) => { if (step !== null && (steps[at] === null || Math.abs(step - number) < Math.abs(steps[at] - number))) at = i; });
       const range = byId(`${this.id(name)}-range`);
       range.value = String(at);
-      range.setAttribute("aria-valuetext", value || (none ? say(none) : ""));
+      range.setAttribute("aria-valuetext", value || (none ? say(none) : usual));
     }
   }
 

@@ -15,10 +15,10 @@ export class PriceView {
       { name: "isl", label: "ui_plan_isl", kind: "text" },
       { name: "osl", label: "ui_plan_osl", kind: "text" },
       { name: "tpot", label: "ui_plan_tpot", kind: "text" },
-      { name: "utilisation", label: "ui_prices_use", kind: "slider", steps: SHARES, text: String },
-      { name: "margin", label: "ui_prices_margin", kind: "slider", steps: [0, ...SHARES.slice(0, -1)], text: String },
-      { name: "prefix_hit_rate", label: "ui_prices_hits", kind: "slider", steps: [0, ...SHARES.slice(0, -1)], text: String },
-      { name: "fast", label: "ui_prices_fast", kind: "slider", steps: [1.5, 2, 2.5, 3, 4, 5, 6], text: String },
+      { name: "utilisation", label: "ui_prices_use", kind: "slider", steps: SHARES, text: String, usual: "1" },
+      { name: "margin", label: "ui_prices_margin", kind: "slider", steps: [0, ...SHARES.slice(0, -1)], text: String, usual: "0" },
+      { name: "prefix_hit_rate", label: "ui_prices_hits", kind: "slider", steps: [0, ...SHARES.slice(0, -1)], text: String, usual: "0.9" },
+      { name: "fast", label: "ui_prices_fast", kind: "slider", steps: [1.5, 2, 2.5, 3, 4, 5, 6], text: String, usual: "2.5" },
     ], () => state.prices, () => this.ask());
     byId("prices-form").addEventListener("submit", (event) => event.preventDefault());
     downloads(byId("prices-downloads"), "prices", { csv: () => this.reply && this.table(), toml: () => this.asked && toml(this.asked) });

@@ -26,14 +26,14 @@ export class SimulateView {
       { name: "rate", label: "ui_plan_rate", kind: "slider", steps: RATES, text: String },
       { name: "isl", label: "ui_plan_isl", kind: "text" },
       { name: "osl", label: "ui_plan_osl", kind: "text" },
-      { name: "spread", label: "ui_sim_spread", kind: "slider", steps: [0, 0.2, 0.4, 0.6, 0.8, 1, 1.2, 1.5, 2], text: String },
-      { name: "replicas", label: "ui_sim_replicas", kind: "slider", steps: [1, 2, 3, 4, 5, 6, 8, 10, 12, 16], text: String },
+      { name: "spread", label: "ui_sim_spread", kind: "slider", steps: [0, 0.2, 0.4, 0.6, 0.8, 1, 1.2, 1.5, 2], text: String, usual: "0" },
+      { name: "replicas", label: "ui_sim_replicas", kind: "slider", steps: [1, 2, 3, 4, 5, 6, 8, 10, 12, 16], text: String, usual: "1" },
       promise("ttft", "ui_plan_ttft", 100, 20_000),
       promise("tpot", "ui_plan_tpot", 10, 500),
       { name: "arrivals", label: "ui_sim_arrivals", kind: "text", hint: "poisson" },
     ], values, changed);
     this.more = new Fields(byId("simulate-more"), "simulate", [
-      { name: "requests", label: "ui_sim_requests", kind: "slider", steps: [500, 1000, 2000, 3000, 5000, 10000, 20000], text: String },
+      { name: "requests", label: "ui_sim_requests", kind: "slider", steps: [500, 1000, 2000, 3000, 5000, 10000, 20000], text: String, usual: "2000" },
       { name: "users", label: "ui_plan_users", kind: "text" },
       { name: "think_s", label: "ui_plan_think", kind: "text" },
       { name: "shared_prefix", label: "ui_sim_prefix", kind: "text" },
