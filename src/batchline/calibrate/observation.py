@@ -33,8 +33,8 @@ Steps and TPOT: physics.md. TTFT: 1.48 times the median miss of public servers t
 SCATTER: Final = {"tpot": 0.05, "ttft": 0.28}
 """How far a further measurement lies from a calibrated prediction, beside what the posterior says [-].
 
-More than `NOISE`, as other lengths and loads find faults of the equations that the points did not. Chosen on half of
-the clusters of public measurements so that intervals hold what they say (validation/calibration.py).
+TTFT: more than `NOISE`, as other lengths and loads find faults of the equations that the points did not. Chosen so that
+80% intervals hold about 80% of what public servers showed beside the points (validation/calibration.py).
 """
 
 _LOAD: Final = ("batch", "isl", "osl", "capacity_batch")
