@@ -750,6 +750,36 @@ def test_a_file_that_is_no_result_is_refused_by_its_name(client, content, name):
     assert "/tmp" not in problem  # noqa: S108  (where the upload was put is nobody's business)
     assert "<b>" not in problem
     assert ".." not in problem
+    korean = client.post(
+        f"/api/v1/measured?name={name}",
+        content=content,
+        headers={"content-type": "text/plain", "accept-language": "ko"},
+    ).json()
+    for part in (korean["problem"], korean["allowed"], korean["hint"]):
+        assert not part or re.search("[가-힣]", part), part
+        assert "/tmp" not in part  # noqa: S108
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        "batch,context,t_step_s\n1,1024,fast\n",
+        "batch,context,t_step_s\n1,1024,-1\n",
+        "batch,context,t_step_s\n1.5,1024,1e9\n",
+        "batch,context,t_step_s,colour\n1,1024,0.01,red\n",
+        "batch,context\n1,1024\n",
+        '{"completed": 0}',
+        '{"backend": "vllm", "completed": 3, "num_prompts": 3',
+    ],
+)
+def test_what_is_wrong_with_a_result_file_is_said_in_korean(client, content):
+    headers = {"content-type": "text/plain", "accept-language": "ko"}
+    answer = client.post("/api/v1/measured?name=mine.csv", content=content, headers=headers)
+    assert answer.status_code == 422, answer.text
+    told = answer.json()
+    assert "mine.csv" in told["problem"]
+    for part in (told["problem"], told["allowed"], told["hint"]):
+        assert not part or re.search("[가-힣]", part), part
 
 
 @pytest.mark.parametrize(

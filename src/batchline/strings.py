@@ -13,7 +13,7 @@ from typing import Final, Self
 
 from batchline.errors import BatchlineError, UnknownNameError
 
-__all__ = ["LANGUAGES", "Sentence", "group", "keys", "said", "said_parts", "text", "told"]
+__all__ = ["LANGUAGES", "Sentence", "group", "keys", "renamed", "said", "said_parts", "text", "told"]
 
 LANGUAGES: Final = ("en", "ko")
 """Languages of the catalogue: English and Korean."""
@@ -154,6 +154,31 @@ class Sentence(str):
             The text.
         """
         return text(self.key, language, **{name: told(field, language) for name, field in self.fields.items()})
+
+
+def renamed(words: str, old: str, new: str) -> str:
+    """Put a name in place of another.
+
+    Parameters
+    ----------
+    words : str
+        A `Sentence`, whose fields are looked through, or other words.
+    old, new : str
+        The names.
+
+    Returns
+    -------
+    str
+        The same kind of words.
+
+    Examples
+    --------
+    >>> renamed(Sentence("error.empty_file", name="/tmp/upload"), "/tmp/upload", "mine.csv").told("ko")
+    'mine.csv: 비어 있습니다.'
+    """
+    if isinstance(words, Sentence):
+        return Sentence(words.key, **{name: renamed(field, old, new) for name, field in words.fields.items()})
+    return words.replace(old, new)
 
 
 def told(words: str, language: str) -> str:

@@ -17,6 +17,7 @@ from batchline.errors import MeasurementError
 from batchline.measure import streams
 from batchline.measure.document import Document, Foreign, agree, check
 from batchline.measure.point import MeasuredPoint
+from batchline.strings import Sentence
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -79,7 +80,10 @@ def read(document: Document) -> list[MeasuredPoint]:
 
 def _seconds(file: str, name: str, value: float, unit: str) -> float:
     if unit not in _SECONDS:
-        raise MeasurementError(f"{file}: field {name} has the unit {unit!r}.", f"Units of time: {', '.join(_SECONDS)}.")
+        raise MeasurementError(
+            Sentence("result.field_unit", file=file, field=name, unit=repr(unit)),
+            Sentence("result.units_of_time", names=", ".join(_SECONDS)),
+        )
     return value * _SECONDS[unit]
 
 
@@ -88,7 +92,9 @@ def _number(file: str, metrics: Mapping[str, _Value], name: str) -> float | None
     if found is None:
         return None
     if isinstance(found.value, list):
-        raise MeasurementError(f"{file}: field metrics.{name}.value is a list.", "One number is expected.")
+        raise MeasurementError(
+            Sentence("result.field_list", file=file, field=f"metrics.{name}.value"), Sentence("result.one_number")
+        )
     return (
         found.value
         if found.unit in ("tokens", "count", "ratio")
@@ -99,7 +105,9 @@ def _number(file: str, metrics: Mapping[str, _Value], name: str) -> float | None
 def _needed(file: str, metrics: Mapping[str, _Value], name: str) -> float:
     found = _number(file, metrics, name)
     if found is None:
-        raise MeasurementError(f"{file}: field metrics.{name} is missing.", "", "Run AIPerf with --streaming.")
+        raise MeasurementError(
+            Sentence("result.field_missing", file=file, field=f"metrics.{name}"), "", Sentence("result.run_streaming")
+        )
     return found
 
 
@@ -114,7 +122,7 @@ def _records(document: Document) -> list[MeasuredPoint]:
         else:
             made.append(_request(checked, f"{document.file}, line {number}"))
     if not made:
-        raise MeasurementError(f"{document.file}: no request succeeded ({failed} failed).")
+        raise MeasurementError(Sentence("result.all_failed", file=document.file, failed=f"{failed}"))
     requests = [stream for stream, _ in made]
     serving = _serving(requests, [facts for _, facts in made], failed, document.file)
     return [serving, *streams.decode_points(requests, serving)]
@@ -142,7 +150,7 @@ def _request(record: _Record, file: str) -> tuple[streams.Stream, dict[str, floa
     prompt = _number(file, metrics, "usage_prompt_tokens") or _needed(file, metrics, "input_sequence_length")
     output = usage or counted
     if not output:
-        raise MeasurementError(f"{file}: field metrics.output_sequence_length is missing.")
+        raise MeasurementError(Sentence("result.field_missing", file=file, field="metrics.output_sequence_length"))
     start = record.metadata.request_start_ns * 1e-9
     arrivals = (
         start + ttft + np.concatenate([[0.0], np.cumsum(spans)]) if spans else np.array([start + ttft, start + latency])
@@ -225,12 +233,15 @@ def _summary(document: Document) -> list[MeasuredPoint]:
     version = str(data.get("schema_version", ""))
     if not version.startswith("1."):
         raise MeasurementError(
-            f"{document.file}: field schema_version is {version!r}.", "AIPerf summaries of schema 1 can be read."
+            Sentence("result.field_value", file=document.file, field="schema_version", given=repr(version)),
+            Sentence("result.aiperf_schema"),
         )
 
     def statistic(name: str) -> _Statistic:
         if name not in data:
-            raise MeasurementError(f"{document.file}: field {name} is missing.", "", "Run AIPerf with --streaming.")
+            raise MeasurementError(
+                Sentence("result.field_missing", file=document.file, field=name), "", Sentence("result.run_streaming")
+            )
         return check(_Statistic, data[name], document.file, name)
 
     def seconds(name: str) -> tuple[float, float]:

@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from batchline.errors import MeasurementError
+from batchline.strings import Sentence
 
 __all__ = ["Document", "Foreign", "agree", "check", "load"]
 
@@ -87,7 +88,7 @@ def load(path: str | Path) -> Document:
     text = _text(path).lstrip("\ufeff")
     start = text.lstrip()
     if not start:
-        raise MeasurementError(f"{path} is empty.", "", "Run the benchmark again; it wrote nothing.")
+        raise MeasurementError(Sentence("result.empty", file=str(path)), "", Sentence("result.run_again_empty"))
     if start[0] in "{[":
         return _json(path.name, text)
     table = _markdown(start) or _csv(start)
@@ -100,13 +101,13 @@ def load(path: str | Path) -> Document:
 def _text(path: Path) -> str:
     try:
         if path.stat().st_size > _LARGEST:
-            raise MeasurementError(f"{path} has more than 1 GiB.", "A result file is smaller.")
+            raise MeasurementError(Sentence("result.too_large", file=str(path)), Sentence("result.smaller"))
         return path.read_text(encoding="utf-8")
     except OSError as error:
-        raise MeasurementError(f"{path} cannot be read: {error.strerror}.") from None
+        raise MeasurementError(Sentence("result.unreadable", file=str(path), reason=str(error.strerror))) from None
     except UnicodeDecodeError:
         raise MeasurementError(
-            f"{path} is no text file.", "Results are JSON, JSON lines, CSV or text.", "Unpack it first if it is packed."
+            Sentence("result.no_text", file=str(path)), Sentence("result.are_text"), Sentence("result.unpack")
         ) from None
 
 
@@ -132,17 +133,20 @@ def _line(file: str, number: int, line: str) -> Any:
     try:
         return json.loads(line)
     except json.JSONDecodeError as error:
-        raise _broken(f"{file}, line {number}", line, error) from None
+        raise _broken(Sentence("result.at_line", file=file, line=f"{number}"), line, error) from None
 
 
 def _broken(file: str, text: str, error: json.JSONDecodeError) -> MeasurementError:
     keys = re.findall(r'"((?:[^"\\]|\\.)*)"\s*:', text[: error.pos])
-    last = f" after the field {keys[-1]!r}" if keys else ""
+    last = Sentence("result.after_field", field=repr(keys[-1])) if keys else ""
     cut = error.pos >= len(text.rstrip()) - 1 or "Unterminated" in error.msg
-    what = "breaks off" if cut else f"is no JSON ({error.msg})"
-    return MeasurementError(
-        f"{file} {what}{last}, at character {error.pos:,}.", "", "The run was stopped while it wrote; run it again."
+    at = f"{error.pos:,}"
+    broken = (
+        Sentence("result.breaks_off", file=file, last=last, at=at)
+        if cut
+        else Sentence("result.no_json", file=file, reason=error.msg, last=last, at=at)
     )
+    return MeasurementError(broken, "", Sentence("result.was_stopped"))
 
 
 def _csv(text: str) -> tuple[list[str], list[dict[str, str]]] | None:
@@ -192,11 +196,12 @@ def check(model: type[_Model], data: Any, file: str, where: str = "") -> _Model:
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         path = ".".join(str(part) for part in ([where] if where else []) + list(first["loc"]))
-        missing = first["type"] == "missing"
-        found = "" if missing else f", found {str(first['input'])[:60]!r}"
-        problem = "is missing" if missing else f"cannot be used: {first['msg'][0].lower()}{first['msg'][1:]}{found}"
-        hint = "Another version of the tool may name it differently." if missing else ""
-        raise MeasurementError(f"{file}: field {path or '(whole file)'} {problem}.", "", hint) from None
+        field = path or Sentence("result.whole_file")
+        if first["type"] == "missing":
+            missing = Sentence("result.field_missing", file=file, field=field)
+            raise MeasurementError(missing, "", Sentence("result.other_version")) from None
+        reason = f"{first['msg'][0].lower()}{first['msg'][1:]}, found {str(first['input'])[:60]!r}"
+        raise MeasurementError(Sentence("result.field_unusable", file=file, field=field, reason=reason)) from None
 
 
 def agree(
@@ -234,6 +239,15 @@ def agree(
     for factor, text in _FACTORS.items():
         ratio = value / expected if expected else 0.0
         if 0.5 < ratio / factor < 2 or 0.5 < ratio * factor < 2:
-            unit = f" About {text} times {'too large' if ratio > 1 else 'too small'}: another unit?"
-    gives = "gives at most" if at_most else "gives"
-    raise MeasurementError(f"{file}: field {name} is {value:.6g}, but {because} {gives} {expected:.6g}.{unit}")
+            unit = Sentence(f"result.unit_{'large' if ratio > 1 else 'small'}", times=text)
+    raise MeasurementError(
+        Sentence(
+            "result.disagrees_most" if at_most else "result.disagrees",
+            file=file,
+            field=name,
+            value=f"{value:.6g}",
+            because=because,
+            expected=f"{expected:.6g}",
+            unit=unit,
+        )
+    )

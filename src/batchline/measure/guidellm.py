@@ -15,6 +15,7 @@ from batchline.errors import MeasurementError
 from batchline.measure import streams
 from batchline.measure.document import Document, Foreign, agree, check
 from batchline.measure.point import MeasuredPoint
+from batchline.strings import Sentence
 
 NAME = "GuideLLM"
 _VERSION = 2
@@ -92,9 +93,9 @@ def read(document: Document) -> list[MeasuredPoint]:
     version = check(_Head, document.data, document.file).metadata.version
     if version != _VERSION:
         raise MeasurementError(
-            f"{document.file}: field metadata.version is {version}.",
-            f"GuideLLM files of version {_VERSION} can be read.",
-            "Run it with GuideLLM 0.5 to 0.8.",
+            Sentence("result.field_value", file=document.file, field="metadata.version", given=f"{version}"),
+            Sentence("result.guidellm_version", version=f"{_VERSION}"),
+            Sentence("result.run_guidellm"),
         )
     report = check(_Report, document.data, document.file)
     engine = report.metadata.guidellm_version
@@ -105,7 +106,7 @@ def _point(benchmark: _Benchmark, file: str, number: int, version: str) -> Measu
     where = f"{file}: benchmarks.{number}"
     requests = [request for request in benchmark.requests.successful if request.output_tokens]
     if not requests:
-        raise MeasurementError(f"{where}.requests.successful is empty.", "", "Run GuideLLM without --sample-size 0.")
+        raise MeasurementError(Sentence("result.no_successful", where=where), "", Sentence("result.sample_size"))
     for place, request in enumerate(requests):
         _consistent(request, f"{where}.requests.successful.{place}")
     seen = [_stream(request) for request in requests]

@@ -16,6 +16,7 @@ from pydantic import Field, NonNegativeFloat, PositiveFloat, PositiveInt
 from batchline.errors import MeasurementError
 from batchline.measure.document import Document, Foreign, agree, check
 from batchline.measure.point import MeasuredPoint
+from batchline.strings import Sentence
 
 NAME = "llama-bench"
 _BATCHED: Final = "llama-batched-bench"
@@ -97,7 +98,13 @@ def _from_markdown(row: dict[str, str], file: str, number: int) -> dict[str, Any
     if not test or not speed:
         field, value = ("t/s", row["t/s"]) if test else ("test", row["test"])
         raise MeasurementError(
-            f"{file}, row {number}: column {field} is {value!r}.", "It looks like tg128 and 119.92 ± 0.43."
+            Sentence(
+                "result.column_value",
+                where=Sentence("result.at_row", file=file, row=f"{number}"),
+                column=field,
+                given=repr(value),
+            ),
+            Sentence("result.llama_row"),
         )
     prompt, output, depth = (int(part or 0) for part in test.groups())
     rate = float(speed[1])
@@ -118,7 +125,7 @@ def _from_markdown(row: dict[str, str], file: str, number: int) -> dict[str, Any
 def _single(row: _Single, file: str) -> MeasuredPoint:
     tokens = row.n_prompt + row.n_gen
     if not tokens:
-        raise MeasurementError(f"{file}: fields n_prompt and n_gen are both 0.")
+        raise MeasurementError(Sentence("result.both_zero", file=file))
     agree(file, "avg_ns", row.avg_ns, 1e9 * tokens / row.avg_ts, "(n_prompt + n_gen) / avg_ts", tolerance=0.05)
     seconds = row.avg_ns * 1e-9
     regime = "prefill" if not row.n_gen else "end_to_end" if row.n_prompt else "decode"
@@ -154,9 +161,9 @@ def _single(row: _Single, file: str) -> MeasuredPoint:
 def _batched(row: _Batched, file: str) -> MeasuredPoint:
     if not row.tg or not row.t_tg:
         raise MeasurementError(
-            f"{file}: field {'tg' if not row.tg else 't_tg'} is 0: nothing was decoded.",
+            Sentence("result.nothing_decoded", file=file, field="tg" if not row.tg else "t_tg"),
             "",
-            "Run it with -ntg 32 or more.",
+            Sentence("result.run_ntg"),
         )
     agree(
         file,

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any, Final, TextIO
 
 from batchline.errors import MeasurementError, closest
 from batchline.measure.document import Document, agree
-from batchline.measure.point import MeasuredPoint
+from batchline.measure.point import MeasuredPoint, PointError
+from batchline.strings import Sentence
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -34,9 +35,9 @@ def read(document: Document) -> list[MeasuredPoint]:
         if name not in _SKIPPED and _second(name)[0] not in _FIELDS:
             near = closest(name, _FIELDS)
             raise MeasurementError(
-                f"{document.file}: column {name!r} is unknown.",
-                f"Closest: {', '.join(near)}." if near else "",
-                "docs/measure.md lists the columns.",
+                Sentence("result.column_unknown", file=document.file, column=repr(name)),
+                Sentence("error.closest", names=", ".join(near)) if near else "",
+                Sentence("result.see_columns"),
             )
     return [_point(row, document, number) for number, row in enumerate(document.data, 2)]
 
@@ -47,15 +48,19 @@ def _second(name: str) -> tuple[str, float]:
 
 
 def _point(row: dict[str, str], document: Document, number: int) -> MeasuredPoint:
-    where = f"{document.file}, line {number}"
+    where = Sentence("result.at_line", file=document.file, line=f"{number}")
     missing = [name for name in document.header if name not in row]
     if missing:
         raise MeasurementError(
-            f"{where} breaks off before column {missing[0]!r}.", "", "Delete the line or run it again."
+            Sentence("result.row_breaks_off", where=where, column=repr(missing[0])),
+            "",
+            Sentence("result.delete_or_run"),
         )
     if row.get("schema") not in (None, "", SCHEMA):
         raise MeasurementError(
-            f"{where}: column schema is {row['schema']!r}.", f"This version reads {SCHEMA}.", "Update Batchline."
+            Sentence("result.column_value", where=where, column="schema", given=repr(row["schema"])),
+            Sentence("result.reads_schema", schema=SCHEMA),
+            Sentence("result.update"),
         )
     values: dict[str, Any] = {"file": document.file, "regime": "serving" if not _given(row, "t_step_s") else "decode"}
     converted = []
@@ -70,12 +75,12 @@ def _point(row: dict[str, str], document: Document, number: int) -> MeasuredPoin
     values["file"] = values["file"] or document.file
     try:
         point = MeasuredPoint(**values)
-    except MeasurementError as error:
+    except PointError as error:
         raise MeasurementError(
-            f"{where}: {error.problem.removeprefix(f'{document.file}: ')}", error.allowed, error.hint
+            Sentence("result.at", where=where, problem=error.what), error.allowed, error.hint
         ) from None
     if point.step_s is None:
-        raise MeasurementError(f"{where} has neither t_step_s nor tpot_s.", "", "Delete the line or fill it in.")
+        raise MeasurementError(Sentence("result.no_time", where=where), "", Sentence("result.delete_or_fill"))
     if point.regime == "decode" and point.t_step_s and point.batch and point.output_tokens_per_s:
         agree(
             where,
@@ -101,17 +106,22 @@ def _value(where: str, column: str, text: str, kind: str, factor: float) -> Any:
     if kind.startswith("bool"):
         if text.casefold() in ("true", "false"):
             return text.casefold() == "true"
-        raise MeasurementError(f"{where}: column {column} is {text!r}.", "Write true or false.")
+        raise MeasurementError(
+            Sentence("result.column_value", where=where, column=column, given=repr(text)),
+            Sentence("result.true_or_false"),
+        )
     try:
         number = float(text) / factor
     except ValueError:
         raise MeasurementError(
-            f"{where}: column {column} is {text!r}, which is no number.", "", "Write it without a unit."
+            Sentence("result.column_no_number", where=where, column=column, given=repr(text)),
+            "",
+            Sentence("result.no_unit"),
         ) from None
     if not kind.startswith("int"):
         return number
     if number != int(number):
-        raise MeasurementError(f"{where}: column {column} is {text!r}, which is no whole number.")
+        raise MeasurementError(Sentence("result.column_no_whole", where=where, column=column, given=repr(text)))
     return int(number)
 
 

@@ -18,7 +18,7 @@ from batchline.strings import Sentence
 if TYPE_CHECKING:
     from batchline.deployment import Deployment
 
-__all__ = ["REGIMES", "MeasuredPoint", "unlike"]
+__all__ = ["REGIMES", "MeasuredPoint", "PointError", "unlike"]
 
 REGIMES: Final = {
     "decode": "decode steps alone: a fixed batch, no prompt prefilled meanwhile",
@@ -34,6 +34,24 @@ _LONGEST_S: Final = 1000.0
 
 _TIMES: Final = ("t_step_s", "tpot_s", "tpot_mean_s", "itl_s")
 _NOT_NEGATIVE: Final = ("cached_share", "spread", "failed", "mean_concurrency", "full_share", "ttft_s", "ttft_mean_s")
+
+
+class PointError(MeasurementError):
+    """A value that no point has.
+
+    Parameters
+    ----------
+    file : str
+        Where it stands; empty if nowhere.
+    what : str
+        What is wrong.
+    allowed : str
+        What would be accepted.
+    """
+
+    def __init__(self, file: str, what: str, allowed: str) -> None:
+        self.what = what
+        super().__init__(Sentence("result.at", where=file, problem=what) if file else what, allowed)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -158,9 +176,8 @@ class MeasuredPoint:
 
     def __post_init__(self) -> None:
         if self.regime not in REGIMES:
-            raise MeasurementError(
-                f"{self._where}regime {self.regime!r} is unknown.", f"Regimes: {', '.join(REGIMES)}."
-            )
+            unknown = Sentence("result.regime", given=repr(self.regime))
+            raise PointError(self.file, unknown, Sentence("result.regimes", names=", ".join(REGIMES)))
         for field in dataclasses.fields(self):
             value = getattr(self, field.name)
             if isinstance(value, (int, float)) and not isinstance(value, bool):
@@ -169,19 +186,11 @@ class MeasuredPoint:
     def _check(self, name: str, value: float) -> None:
         least = 0.0 if name in _NOT_NEGATIVE else math.nextafter(0.0, 1.0)
         if not math.isfinite(value) or value < least:
-            raise MeasurementError(
-                f"{self._where}{name} is {value:g}.",
-                f"It must be finite and {'not negative' if least == 0 else 'more than 0'}.",
-            )
+            allowed = Sentence("result.not_negative" if least == 0 else "result.more_than_0")
+            raise PointError(self.file, Sentence("result.is", name=name, given=f"{value:g}"), allowed)
         if name in _TIMES and not _SHORTEST_S <= value <= _LONGEST_S:
-            raise MeasurementError(
-                f"{self._where}{name} is {value:g} s.",
-                f"A decode step takes {_SHORTEST_S:g} to {_LONGEST_S:g} s: the source holds another unit.",
-            )
-
-    @property
-    def _where(self) -> str:
-        return f"{self.file}: " if self.file else ""
+            allowed = Sentence("result.a_step_takes", shortest=f"{_SHORTEST_S:g}", longest=f"{_LONGEST_S:g}")
+            raise PointError(self.file, Sentence("result.is_seconds", name=name, given=f"{value:g}"), allowed)
 
     @property
     def step_s(self) -> float | None:

@@ -6,6 +6,7 @@ import importlib
 from typing import TYPE_CHECKING, Final
 
 from batchline.errors import MeasurementError
+from batchline.strings import Sentence
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -74,12 +75,14 @@ def read(path: str | Path) -> list[MeasuredPoint]:
         if reader.matches(document):
             points: list[MeasuredPoint] = reader.read(document)
             if not points:
-                raise MeasurementError(f"{path}: {reader.NAME} wrote no measured row.", "", "Run it again.")
+                raise MeasurementError(
+                    Sentence("result.no_row", file=str(path), tool=reader.NAME), "", Sentence("result.run_again")
+                )
             return points
     raise MeasurementError(
-        f"{path} is no result file we know{_seen(document)}.",
-        f"Known: {', '.join(formats())}, and metrics in Prometheus text.",
-        "A table of your own: batch, context and t_step_s (or tpot_ms and concurrency) as CSV columns.",
+        Sentence("result.unknown", file=str(path), seen=_seen(document)),
+        Sentence("result.formats", names=", ".join(formats())),
+        Sentence("result.own_table"),
     )
 
 
@@ -87,7 +90,7 @@ def _seen(document: object) -> str:
     header = getattr(document, "header", ())
     records = getattr(document, "records", [])
     names = list(header) or (list(records[0]) if records and isinstance(records[0], dict) else [])
-    return f": it starts with {', '.join(map(str, names[:6]))}" if names else ""
+    return Sentence("result.starts_with", names=", ".join(map(str, names[:6]))) if names else ""
 
 
 def read_all(paths: Iterable[str | Path]) -> list[MeasuredPoint]:

@@ -13,6 +13,7 @@ from pydantic import AliasChoices, Field, NonNegativeFloat, PositiveFloat
 from batchline.errors import MeasurementError
 from batchline.measure.document import Document, Foreign, agree, check
 from batchline.measure.point import MeasuredPoint
+from batchline.strings import Sentence
 
 NAME = "SGLang bench_serving"
 
@@ -62,7 +63,7 @@ def _place(records: list[object], number: int) -> str:
 
 def _point(result: _Result, file: str, number: int) -> MeasuredPoint:
     if not result.completed:
-        raise MeasurementError(f"{file}: field completed is 0: no request succeeded.")
+        raise MeasurementError(Sentence("result.none_succeeded", file=file))
     _consistent(result, file)
     isl, osl = result.total_input / result.completed, result.total_output / result.completed
     chunk = result.mean_itl_ms / result.mean_tpot_ms if result.mean_tpot_ms and result.mean_itl_ms else None

@@ -16,6 +16,7 @@ from batchline.errors import MeasurementError
 from batchline.measure import streams
 from batchline.measure.document import Document, Foreign, agree, check
 from batchline.measure.point import MeasuredPoint
+from batchline.strings import Sentence
 
 NAME = "vllm bench serve"
 
@@ -64,7 +65,7 @@ def read(document: Document) -> list[MeasuredPoint]:
 
 def _points(result: _Result, file: str, where: str) -> list[MeasuredPoint]:
     if not result.completed:
-        raise MeasurementError(f"{file}: field completed is 0: no request succeeded.", "", "Look at its errors.")
+        raise MeasurementError(Sentence("result.none_succeeded", file=file), "", Sentence("result.look_at_errors"))
     _consistent(result, file)
     requests = _streams(result, file)
     serving = _serving(result, requests, file, where)
@@ -132,9 +133,15 @@ def _streams(result: _Result, file: str) -> list[streams.Stream]:
     shortest = min(lengths, key=lambda name: lengths[name])
     if len(set(lengths.values())) > 1:
         raise MeasurementError(
-            f"{file}: field {shortest} has {lengths[shortest]} requests, others have {max(lengths.values())}.",
+            Sentence(
+                "result.other_counts",
+                file=file,
+                field=shortest,
+                count=f"{lengths[shortest]}",
+                most=f"{max(lengths.values())}",
+            ),
             "",
-            "The file is cut.",
+            Sentence("result.is_cut"),
         )
     made = []
     rows = zip(*(item for item in lists if item is not None), strict=True)

@@ -22,7 +22,7 @@ from starlette.exceptions import HTTPException
 
 from batchline import __version__, accelerator
 from batchline.errors import BatchlineError, ConfigError, InputError, MeasurementError, UnknownNameError
-from batchline.strings import Sentence
+from batchline.strings import Sentence, renamed
 from batchline.web import compare, downloads, files, look, model, planning, reply, simulating
 from batchline.web.guard import Guard, Limits, standard_error
 from batchline.web.problem import language_of, problem_body, validation_error
@@ -495,12 +495,13 @@ def _points(content: bytes, name: str) -> dict[str, Any]:
         try:
             points = measure.read(file)
         except BatchlineError as error:
-            problem = error.problem.replace(str(file), shown).replace("upload", shown)
+            problem = renamed(renamed(error.problem, str(file), shown), "upload", shown)
             raise MeasurementError(problem, error.allowed, error.hint) from None
         except RecursionError:
-            raise ConfigError(f"{shown} is nested too deeply.") from None
+            raise ConfigError(Sentence("serve.nested", what=shown)) from None
     if len(points) > 2000:
-        raise InputError(f"{shown} has {len(points):,} points.", "Up to 2,000 are shown.", "Split the file.")
+        many = Sentence("serve.many_points", file=shown, count=f"{len(points):,}")
+        raise InputError(many, Sentence("serve.most_points"), Sentence("serve.split"))
     rows = []
     for point, found in zip(points, hazards.inspect(points), strict=True):
         named = [{"name": one.name, "evidence": one.evidence, "excludes": one.excludes} for one in found]
