@@ -394,7 +394,7 @@ def test_the_command_prints_a_table_and_writes_a_file(tmp_path):
         )
     assert result.exit_code == 0, result.output
     assert "decode" in result.stdout
-    assert f"2 points: {out}" in result.stderr
+    assert f"Points in {out}: 2" in result.stderr
     rows = list(csv.DictReader(out.read_text().splitlines()))
     assert [row["batch"] for row in rows] == ["1", "2"]
 

@@ -154,7 +154,9 @@ def _probed(outcome: Outcome, out: Path, options: dict[str, Any]) -> None:
         raise outcome.stopped
     if not outcome.points:
         raise MeasurementError(
-            "Nothing was measured.", "", "Allow more with --max-seconds, or ask for smaller batches and contexts."
+            "Nothing was measured.",
+            "",
+            "The warnings say why. Where time was short: more --max-seconds, or smaller batches and contexts.",
         )
 
 

@@ -211,7 +211,7 @@ class _Run:
                 continue
             self._tell(len(known) + number, todo[number:], level)
             if self._expected(level) > self._left:
-                self._note(f"time was over: {level.label} and {len(todo) - number - 1} more points were not measured")
+                self._note(f"time was over before {level.label}; points not measured: {len(todo) - number}")
                 return
             bursts: list[_Burst] = []
             try:
@@ -221,7 +221,7 @@ class _Run:
                     self._spent = (time.monotonic() - began, level.cost)
             except TimeoutError:
                 self._keep(served, level, bursts, out)
-                self._note(f"time was over in {level.label}; {len(todo) - number - 1} more points were not measured")
+                self._note(f"time was over in {level.label}; points not measured: {len(todo) - number - 1}")
                 return
             except EndpointError as error:
                 failed, last = failed + 1, error
