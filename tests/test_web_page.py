@@ -280,6 +280,9 @@ def test_what_is_not_written_stands_at_what_counts(visit):
         assert float(page.locator(f"#plan-{name}-range").get_attribute("aria-valuetext")) == value
         assert planning.PlanQuestion.model_fields[name].default == value
     assert int(page.locator("#plan-headroom-range").input_value()) == 2
+    curve = visit("#curve?model=llama-3.1-8b&on=1xh100-sxm&price=3")
+    assert "context 4,096" in curve.text("#title")
+    assert curve.page.input_value("#context-text") == "4,096"
 
 
 def test_an_error_speaks_the_language_and_the_labels_of_the_page(visit):

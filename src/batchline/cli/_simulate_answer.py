@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from batchline.cli import _output
-from batchline.cli._language import current, say
+from batchline.cli._language import current, say, told
 from batchline.errors import InputError
 from batchline.units import format_rate, format_time, format_usd
 
@@ -23,8 +23,8 @@ _KEPT_UNCOMPILED = 20_000  # requests from which on the loop is compiled where n
 
 def warn(asked: Question, result: Result) -> None:
     """Say what was left out, and what is missing."""
-    for told in result.mended(current()):
-        _output.warn(told)
+    for mended in result.mended(current()):
+        _output.warn(mended)
     if asked.deployment.price is None:
         _output.warn(say("simulate.no_price", accelerator=asked.deployment.accelerator.name))
     if not result.compiled and result.requests > _KEPT_UNCOMPILED:
@@ -62,7 +62,7 @@ def show(asked: Question, result: Result) -> None:
     """Print what was found."""
     console = _output.console()
     console.print()
-    named = {"deployment": asked.deployment.titled(current()), "traffic": asked.traffic.name}
+    named = {"deployment": asked.deployment.titled(current()), "traffic": told(asked.traffic.name)}
     counted = {"requests": f"{result.requests:,}"}
     if asked.replicas == 1:
         console.print(say("simulate.title", **named, **counted), style="bold")

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from pydantic import Field
 
 from batchline.errors import InputError
+from batchline.strings import told
 from batchline.web.planning import Promised  # noqa: TC001  (pydantic reads them)
 from batchline.web.question import (
     Brought,
@@ -151,7 +152,7 @@ def _told(asked: Question, language: str, theme: str, *, narrow: bool) -> dict[s
         "simulation": {**asked.to_dict(), **result.to_dict()},
         "answer": {
             "deployment": asked.deployment.titled(language),
-            "title": f"{asked.deployment.titled(language)}, {asked.traffic.name}",
+            "title": f"{asked.deployment.titled(language)}, {told(asked.traffic.name, language)}",
             "headline": result.sentence(language),
             "tiles": report.simulation_tiles(result, language),
             "promises": [

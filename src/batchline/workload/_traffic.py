@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from batchline.errors import InputError
+from batchline.strings import Sentence
 from batchline.workload._prefix import PrefixTree
 
 if TYPE_CHECKING:
@@ -157,7 +158,11 @@ def of_requests(
         if len(short):
             raise InputError(f"The {label} of request {short[0]} has {lengths[short[0]]} tokens.", "It has 1 or more.")
     requests = Requests(arrival_s=times, isl=prompts, osl=answers, prefix=prefix, tree=tree)
-    return Traffic(chunks=partial(_parts, requests), name=name or f"{len(times):,} requests", count=len(times))
+    return Traffic(
+        chunks=partial(_parts, requests),
+        name=name or Sentence("simulate.requests_named", count=f"{len(times):,}"),
+        count=len(times),
+    )
 
 
 def _parts(requests: Requests) -> Iterator[Requests]:
@@ -291,7 +296,12 @@ def closed_loop(
         raise InputError("A closed loop has 1 or more users and requests, and a thinking time of 0 or more.")
 
     chunks = partial(_thinking, isl, osl, count, think_s, seed)
-    return Traffic(chunks=chunks, name=f"closed loop of {concurrency:,}", count=count, concurrency=concurrency)
+    return Traffic(
+        chunks=chunks,
+        name=Sentence("simulate.closed_loop", users=f"{concurrency:,}"),
+        count=count,
+        concurrency=concurrency,
+    )
 
 
 def _thinking(isl: Lengths, osl: Lengths, count: int, think_s: float, seed: int) -> Iterator[Requests]:

@@ -14,6 +14,7 @@ const BOXES = { more: LAYOUT, requests: [...LENGTHS, ...LOAD], own: OWN };
 const TYPED = Object.values(BOXES).flat();
 const PLAIN = ["weights", "kv", "engine", ...TYPED];
 const DEFAULT = { kv: "bf16", engine: "vllm", tp: "0", pp: "1", dp: "1", ep: "1" };
+const NO_CONTEXT = 4096;  // what counts where a link names neither context nor lengths
 const OWN_ACCELERATOR = "custom";
 const READINGS = ["predict", "bound", "serial"];
 
@@ -122,7 +123,7 @@ export class Form {
   value(name) {
     const given = current()[name];
     if (name === "context" && current().isl && current().osl) return tokens(current().isl) + tokens(current().osl) / 2;
-    if (given === undefined) return null;
+    if (given === undefined) return name === "context" ? NO_CONTEXT : null;
     return name === "context" ? tokens(given) : Number.parseFloat(given);
   }
 
