@@ -196,3 +196,20 @@ def test_a_prior_without_a_cluster_never_saw_it(measured):
     found = made.coefficients(rows.points[other].case)
     for name in hierarchy.NAMES:
         assert getattr(found, name) == pytest.approx(float(np.ravel(getattr(expected, name))[0]), rel=1e-6)
+
+
+@pytest.mark.slow  # fits of the priors without the clusters: minutes
+@pytest.mark.usefixtures("measured")
+def test_own_points_cut_the_error_and_advised_ones_cut_it_more():
+    from validation import calibration
+
+    random = np.random.default_rng(1)
+    found = calibration.evaluate(calibration.sample(calibration.groups(), 8, random), random)
+
+    def error(name, k):
+        return float(np.concatenate(found[f"{name} tpot", k]).mean())
+
+    assert error("random", 5) < 0.6 * error("random", 0)
+    assert error("random", 5) < error("rescaled", 5)
+    assert sum(error("advised", k) for k in (1, 2, 3, 5)) < sum(error("random", k) for k in (1, 2, 3, 5))
+    assert 0.7 < np.mean(np.concatenate(found["far", 5]) < 1.282) < 0.95  # an 80% interval
