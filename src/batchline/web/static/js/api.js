@@ -40,14 +40,15 @@ export async function upload(address, text) {
   return body;
 }
 
-// Two questions at a time: the server works on one while the page draws the other. A question that waits is replaced
-// by a newer one, an answer that comes after a newer one's is dropped, and what is older than it is called off. Answers
-// are shown one a frame, so that each is seen; of those that wait for theirs, the last two.
+// A few questions at a time: the server works on one while the page draws another. A question that waits is replaced by
+// a newer one, an answer that comes after a newer one's is dropped, and what is older than it is called off. Answers are
+// shown one a frame, so that each is seen; of those that wait for theirs, as many as are asked at a time.
 export class Newest {
-  constructor(answer, show, fail) {
+  constructor(answer, show, fail, most = 2) {
     this.answer = answer;
     this.show = show;
     this.fail = fail;
+    this.most = most;
     this.waiting = null;
     this.running = new Map();
     this.arrivals = [];
@@ -66,7 +67,7 @@ export class Newest {
   }
 
   pump() {
-    if (this.waiting === null || this.running.size >= 2) return;
+    if (this.waiting === null || this.running.size >= this.most) return;
     const { number, question } = this.waiting;
     this.waiting = null;
     const control = new AbortController();
@@ -81,7 +82,7 @@ export class Newest {
     if (number <= this.newest) return;
     this.newest = number;
     for (const [older, control] of this.running) if (older < number) control.abort();
-    this.arrivals = [...this.arrivals.slice(-1), use];
+    this.arrivals = [...this.arrivals.slice(1 - this.most), use];
     if (!this.showing) this.showAll();
   }
 

@@ -47,7 +47,7 @@ async function answer({ question, charts, edited }, signal) {
   return { reply: await ask("api/v1/explore", explore(question, charts), signal), charts, edited };
 }
 
-const newest = new Newest(answer, show, fail);
+const newest = new Newest(answer, show, fail, 3);  // one more than is worked on and drawn rides out a delay of either
 
 function change() {
   const question = current();
