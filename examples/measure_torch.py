@@ -2,7 +2,8 @@
 
     python examples/measure_torch.py --out torch.csv                       # the default grid
     python examples/measure_torch.py --layers 16 --width 2048 --batch 1,4,16,64 --context 512,4096 --weights fp8
-    batchline measure torch.csv ; batchline calibrate torch.csv --on ...
+    batchline measure torch.csv
+    batchline calibrate torch.csv --model torch.json --on h200 --engine vllm    # or --on custom: three rates alone
 
 It checks the physics on any accelerator: how a step grows with the batch and the context. Speed does not depend on
 what the weights are. A step is one token for each sequence: attention over a KV cache that is filled to the context,
@@ -12,7 +13,8 @@ On a GPU the step is captured into a CUDA graph, so that what is measured is the
 with events. On a CPU it runs on one thread and is timed by processor time: with two threads on a shared machine wall
 clock was seen to be wrong by a factor of 2 to 20, processor time of one thread repeats to about 1%.
 
-Needs PyTorch only; nothing of Batchline. The CSV is the table that `batchline measure` reads (docs/measure.md).
+Needs PyTorch only; nothing of Batchline. The CSV is the table that `batchline measure` reads (docs/measure.md); beside
+it lies the model's config, as `transformers` writes it, for `--model`.
 """
 
 from __future__ import annotations
@@ -20,11 +22,13 @@ from __future__ import annotations
 import argparse
 import csv
 import itertools
+import json
 import math
 import statistics
 import sys
 import time
 from dataclasses import dataclass
+from pathlib import Path
 
 import torch
 from torch import Tensor
@@ -72,6 +76,26 @@ class Shape:
         """Parameters that multiply for one token, without the input embedding."""
         used = self.used if self.experts else 0
         return self.layers * (self.block_params + used * self.expert_params) + self.vocabulary * self.width
+
+    def config(self, weights: str) -> dict[str, object]:
+        """Describe the model as a Llama or a Mixtral, in the names of `transformers`."""
+        kind = "Mixtral" if self.experts else "Llama"
+        experts = {"num_local_experts": self.experts, "num_experts_per_tok": self.used, "sliding_window": None}
+        return {
+            "architectures": [f"{kind}ForCausalLM"],
+            "model_type": kind.lower(),
+            "hidden_size": self.width,
+            "intermediate_size": self.hidden,
+            "num_hidden_layers": self.layers,
+            "num_attention_heads": self.heads,
+            "num_key_value_heads": self.kv_heads,
+            "vocab_size": self.vocabulary,
+            "tie_word_embeddings": False,
+            "hidden_act": "silu",
+            "torch_dtype": "float32" if weights == "fp32" else "bfloat16",
+            **(experts if self.experts else {}),
+            **({"quantization_config": {"quant_method": "fp8"}} if weights == "fp8" else {}),
+        }
 
     def kv_bytes_per_token(self, weights: str) -> int:
         """Bytes of the KV cache for one token: fp32 with fp32 weights, bf16 otherwise."""
@@ -298,11 +322,13 @@ def main() -> int:
     )
     if options.weights == "fp8" and (device.type != "cuda" or torch.cuda.get_device_capability() < (8, 9)):
         sys.exit("fp8 is multiplied by CUDA devices of compute capability 8.9 and later; use --weights bf16.")
+    described = Path(options.out).with_suffix(".json")
+    described.write_text(json.dumps(shape.config(options.weights), indent=1) + "\n", encoding="utf-8")
     torch.set_num_threads(1)
     torch.manual_seed(0)
     with torch.inference_mode():
         count = run(shape, options, device)
-    print(f"{count} points: {options.out}", file=sys.stderr)
+    print(f"Points in {options.out}: {count}; the model: {described}", file=sys.stderr)
     return 0 if count else 1
 
 

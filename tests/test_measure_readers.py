@@ -20,6 +20,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from batchline.architecture import Architecture
 from batchline.errors import MeasurementError
 from batchline.measure import MeasuredPoint, formats, own_csv, read, read_all, streams
 
@@ -900,7 +901,7 @@ def test_the_pytorch_example_writes_our_table(tmp_path):
         "--hidden",
         "256",
         "--vocabulary",
-        "512",
+        "16384",
     ]
     grid = ["--batch", "1,8", "--context", "32,256", "--steps", "8", "--max-seconds", "30", "--device", "cpu"]
     for more in ([], ["--experts", "4", "--used", "2"]):
@@ -908,3 +909,5 @@ def test_the_pytorch_example_writes_our_table(tmp_path):
         points = read(out)
         assert {(point.batch, point.context) for point in points} == {(b, c) for b in (1, 8) for c in (32, 256)}
         assert all(point.regime == "decode" and point.samples == 8 for point in points)
+        model = Architecture.from_config(json.loads(out.with_suffix(".json").read_text()))
+        assert all(f" {model.active_params / 1e6:.0f}M active" in point.model for point in points)
