@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from batchline import readings, sweep
 from batchline.curve_question import ARRIVALS, Question, parse_arrivals, parse_draft, served_sentence
 from batchline.deployment import Deployment
-from batchline.errors import InputError
+from batchline.errors import DoesNotFitError, InputError
 
 ONE = Deployment.of("llama-3.1-8b", "h100", usd_per_device_hour=3.0)
 
@@ -70,6 +70,12 @@ def test_what_is_served_is_told_in_both_languages():
 def test_what_does_not_go_together_is_refused(given, said):
     with pytest.raises(InputError, match=said):
         Question(deployment=ONE, **given)
+
+
+def test_requests_of_which_not_one_fits_are_refused():
+    asked = Question(deployment=ONE, context=1024.0, isl=10**6, osl=1)
+    with pytest.raises(DoesNotFitError, match="does not fit"):
+        asked.served(asked.curve([1.0]))
 
 
 @pytest.mark.parametrize("words", ["", "poison", "cv:-1", "cv:nan", "cv:1e9", "2"])

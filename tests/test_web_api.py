@@ -165,6 +165,32 @@ def test_an_error_speaks_the_language_that_was_asked_for(client, change, field, 
         assert "--" not in part
 
 
+LOADS = st.fixed_dictionaries(
+    {"isl": st.integers(1, 10**7), "osl": st.integers(1, 10**6)},
+    optional={
+        "rate": st.floats(1e-9, 1e9),
+        "concurrency": st.integers(1, 10**7),
+        "arrivals": st.sampled_from(["poisson", "even", "cv:0", "cv:999", "one-by-one", "together", "batch"]),
+        "prefix_hit_rate": st.floats(0, 1),
+        "max_num_batched_tokens": st.integers(1, 10**7),
+        "speculation": st.sampled_from(["0,1", "1,50,0s", "0.7,3,1ms", "1,1,100000s"]),
+        "max_batch": st.integers(1, 10**7),
+        "tokens_per_user": st.floats(1e-6, 1e9),
+        "within": st.floats(0, 1e6),
+        "reading": st.sampled_from(["predict", "bound", "serial"]),
+    },
+)
+
+
+@given(load=LOADS)
+@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_any_load_is_answered_or_refused(client, load):
+    answer = client.post("/api/v1/curve", json={**QUESTION, **load})
+    assert answer.status_code in (200, 422), answer.text
+    if answer.status_code == 200:
+        assert answer.json()["serving"]["running_batch"] >= 0
+
+
 def test_the_language_of_an_error_is_that_of_the_address_or_of_the_header(client):
     def said(address, **headers):
         return client.get(address, headers=headers).json()["problem"]

@@ -268,9 +268,15 @@ class Question:
         -------
         dict or None
             What `batchline curve --json` has under `serving`; None without lengths.
+
+        Raises
+        ------
+        DoesNotFitError
+            Not one request of these lengths fits.
         """
         if self.isl is None or self.osl is None:
             return None
+        self.deployment.check_fits(self.isl + self.osl / 2)  # the curve's context may be a shorter one
         clients = self.concurrency or curve.optimum.batch
         state = readings.steady(
             self.deployment,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -20,7 +21,7 @@ from batchline.strings import Sentence
 from batchline.web.problem import fields_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from batchline.calibrate.profile import CalibratedPrior
     from batchline.sweep import Curve
@@ -43,6 +44,7 @@ __all__ = [
     "model_of",
     "priors_of",
     "question_of",
+    "served",
 ]
 
 _LONGEST_TEXT = 200
@@ -522,13 +524,39 @@ def answered(asked: curve_question.Question, batch: Any = None) -> Curve:
     Curve
         As of `batchline.sweep.curve`.
     """
-    try:
+    with _fitting(asked.deployment, asked.mean_context):
         return asked.curve(batch)
+
+
+def served(asked: curve_question.Question, curve: Curve) -> dict[str, Any] | None:
+    """Steady state under the load that was asked; if its requests do not fit, with the layout that would hold them.
+
+    Parameters
+    ----------
+    asked : batchline.curve_question.Question
+        What was asked.
+    curve : Curve
+        What `answered` gave.
+
+    Returns
+    -------
+    dict or None
+        As of `batchline.curve_question.Question.served`.
+    """
+    if asked.isl is None or asked.osl is None:
+        return None
+    with _fitting(asked.deployment, asked.isl + asked.osl / 2):
+        return asked.served(curve)
+
+
+@contextmanager
+def _fitting(deployment: Deployment, context: float) -> Iterator[None]:
+    try:
+        yield
     except DoesNotFitError as error:
         if error.smallest_count is None:
             raise
-        layout = _layout(asked.deployment, asked.mean_context, error.smallest_count)
-        raise FitsElsewhereError(error, layout) from None
+        raise FitsElsewhereError(error, _layout(deployment, context, error.smallest_count)) from None
 
 
 def _layout(deployment: Deployment, context: float, count: int) -> dict[str, int]:

@@ -14,7 +14,7 @@ from batchline.curve_question import served_sentence
 from batchline.report import Change, Told, on_whole_batches, terms, what_if
 from batchline.strings import text
 from batchline.web import live
-from batchline.web.question import answered, model_of, question_of
+from batchline.web.question import answered, model_of, question_of, served
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -103,8 +103,8 @@ def curve_reply(question: CurveQuery) -> dict[str, Any]:
     """Give what `batchline curve --json` prints."""
     asked = question_of(question)
     curve = answered(asked, question.batch)
-    served = asked.served(curve)
-    return curve.to_dict() | ({} if served is None else {"serving": served})
+    load = served(asked, curve)
+    return curve.to_dict() | ({} if load is None else {"serving": load})
 
 
 def _columns(curve: Curve) -> dict[str, Any]:
@@ -214,9 +214,9 @@ def explored(
     if charts in ("specs", "outline"):
         shown = _specs(curve, shown, theme=theme, language=language, batch_axis=batch_axis)
     scalars = {key: value for key, value in first.to_dict().items() if key != "points"}
-    served = asked.served(first)
-    if served is not None:
-        scalars["serving"] = served
+    load = served(asked, first)
+    if load is not None:
+        scalars["serving"] = load
     changes = None
     if charts in ("specs", "data"):
         found = what_if(first, within=question.within, max_batch=question.max_batch)
@@ -229,7 +229,7 @@ def explored(
             "title": curve.titled(language),
             "headline": told.headline(),
             "sentences": [told.split(), told.why()],
-            "served": "" if served is None else served_sentence(served, language),
+            "served": "" if load is None else served_sentence(load, language),
             "tiles": told.tiles(),
             "facts": told.facts(),
             "basis": told.basis(),
