@@ -1,7 +1,9 @@
 r"""Bayesian update of the coefficients: maximum of the posterior, and its covariance.
 
-    coefficient_j = unit_j max(offset_j, e^s (offset_j + e^(z_j)))    z_j ~ N(log of the prior's free part, spread_j^2)
+    coefficient_j = unit_j max(offset_j, e^s (offset_j + e^(z_j)))    z ~ N(logs of the prior's free parts, C)
     log measured  = log predicted(coefficients) + noise               s ~ N(0, 0.12^2), and one of TTFT ~ N(0, 0.25^2)
+
+C is how deployments differ from what their levels say (validation/between.py): spreads, and correlations.
 
 The scales s stand for what the equations do not know: kernels, versions. They are folded into the coefficients and
 stop at the offset, so that no calibrated engine is faster than the bound and every law of `batchline.step` holds.
@@ -172,11 +174,7 @@ def believe(priors: Prior, case: Case) -> Belief:
 
 
 def _spread(priors: Prior, case: Case, name: str) -> float:
-    """Spread between deployments, and of the multipliers that the fit has no level for.
-
-    Multipliers of one fit are known together: where one is too high another is too low, and what they make is known
-    better than each. Adding their spreads made predictions without a point too unsure (validation/calibration.py).
-    """
+    """Spread of a deployment around its levels, which holds how well these are known, and of levels not in the fit."""
     variance = float(priors.centres[name]["spread"]) ** 2
     kinds = {kind for coefficient, kind, _ in priors.levels if coefficient == name} & GENERAL
     levels = {kind: level for kind, level in case.levels().items() if kind in kinds}
@@ -185,10 +183,11 @@ def _spread(priors: Prior, case: Case, name: str) -> float:
 
 
 def _correlation(priors: Prior, names: tuple[str, ...]) -> NDArray[np.float64]:
-    found = np.eye(len(names))
-    for i, row in enumerate(names):
-        for j, name in enumerate(names):
-            found[i, j] = priors.correlations.get((row, name), priors.correlations.get((name, row), found[i, j]))
+    found, place = np.eye(len(names)), {name: i for i, name in enumerate(names)}
+    for (one, other), correlation in priors.correlations.items():
+        if one in place and other in place:  # a coefficient that does not move has none
+            i, j = place[one], place[other]
+            found[i, j] = found[j, i] = correlation
     return found
 
 
