@@ -8,6 +8,7 @@ import string
 import tempfile
 from pathlib import Path
 
+import click
 import numpy as np
 import pytest
 from click.testing import CliRunner
@@ -918,6 +919,19 @@ def test_every_word_of_the_page_is_in_the_catalogue_and_used():
     parts = tuple(re.findall(r"`((?:ui|tile)_\w*)\$\{", text))
     dead = {key for key in known if key.startswith("ui_") and key not in used and not key.startswith(parts)}
     assert not dead
+
+
+ELSEWHERE = {"profile", "batch", "files", "plots", "theme", "axis", "explain", "as_json", "as_csv"}
+"""Options of `curve` that are no field of the question: files that are dropped, tables, downloads, how it looks."""
+
+
+def test_the_page_and_the_api_take_every_option_of_a_curve():
+    page = files.static_files()["index.html"].body.decode()
+    options = {one.name for one in curve_command.command.params if isinstance(one, click.Option)} - {"language"}
+    assert options >= ELSEWHERE
+    asked = options - ELSEWHERE
+    assert asked <= set(CurveQuestion.model_fields)
+    assert {name for name in asked if f'data-field="{name}"' not in page} == set()
 
 
 def test_theme_css_has_every_colour():
