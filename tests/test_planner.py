@@ -19,6 +19,7 @@ from batchline.errors import ConfigError, InputError, MissingFactError, UnknownN
 from batchline.goodput import Server
 from batchline.planner import Plan, Question, load_question, plan
 from batchline.space import Layout, enumerate_space, layouts
+from batchline.units import format_time
 
 CHAT = {"isl": 1024, "osl": 256, "rate": 12.0, "tpot": "p95:30ms", "ttft": "p95:1s"}
 
@@ -266,6 +267,14 @@ SMALL = CHAT | {
     "max_devices": 4,
     "engines": ("vllm",),
 }
+
+
+def test_promised_times_are_told_where_they_were_promised():
+    """A reader laid the p95 of the answer beside the mean of the table and took them for one."""
+    answer = plan(Question(**SMALL | {"ttft": "p95:2s", "tpot": "40ms"}))
+    best = answer.best
+    expected = f"TTFT p95 {format_time(best.promised['ttft'])}, TPOT {format_time(best.promised['tpot'])}"
+    assert answer.kept(best) == expected
 
 
 def test_every_candidate_keeps_its_promises():

@@ -152,7 +152,7 @@ def _print(answer: Plan, priors: Prior | None, *, flips: bool) -> None:
     spread = {"low": format_usd(low), "high": format_usd(high)}
     line = say("plan.month_range", **fields, **spread) if high > low else say("plan.month", **fields)
     console.print(f"  {line}", style="bold green")
-    _lines(_told(best))
+    _lines(_told(best, answer.kept(best)))
     console.print()
     console.print(_table(answer))
     console.print()
@@ -230,7 +230,7 @@ def _disaggregation(answer: Plan) -> str:
     return say(key, together=format_usd(together.usd_per_month), **fields)
 
 
-def _told(best: Candidate) -> list[str]:
+def _told(best: Candidate, shown: str) -> list[str]:
     lines = [
         say(
             "plan.costs",
@@ -245,7 +245,6 @@ def _told(best: Candidate) -> list[str]:
         pool = best.prefill
         times = {"prompt": format_time(pool.prompt_s), "move": format_time(pool.transfer_s)}
         lines.append(say("plan.prompts", busy=f"{pool.busy:.0%}", **times))
-    shown = ", ".join(f"{name} {format_time(value)}" for name, value in best.promised.items())
     if shown:
         lines.append(say("plan.shown", shown=shown, sure=f"{best.p_slo:.0%}", novelty=say(f"page.new_{best.novelty}")))
     stop = say(f"plan.stop_{best.saturated_by}")

@@ -337,6 +337,26 @@ class Plan(Shown):
         """`cautions` in English."""
         return self.cautions()
 
+    def kept(self, one: Candidate) -> str:
+        """Promised times of a candidate, each where it was promised.
+
+        Parameters
+        ----------
+        one : Candidate
+            One of the plan's.
+
+        Returns
+        -------
+        str
+            Like "TTFT p95 825 ms, TPOT 36.6 ms"; a time without a percentile is a mean. Empty without promises.
+        """
+        at = {name: promise.percentile for name, promise in self.question.promises.items()}
+        told = [
+            f"{name.upper()}{'' if at[name] is None else f' p{at[name]:g}'} {units.format_time(seconds)}"
+            for name, seconds in one.promised.items()
+        ]
+        return ", ".join(told)
+
     def cautions(self, language: str = "en") -> tuple[str, ...]:
         """Say what a reader should know: people who wait without end, lengths beyond the model's, old prices.
 

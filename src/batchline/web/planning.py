@@ -183,7 +183,7 @@ def _told(found: Plan, asked: PlanQuestion, language: str, theme: str, *, narrow
         "plan": _shown(found).to_dict(),
         "answer": {
             "headline": text("page.plan_headline", language, title=best.titled(language), cost=month),
-            "sentences": _sentences(best, language),
+            "sentences": _sentences(best, found.kept(best), language),
             "tiles": _tiles(best, language),
             "gives_up": [", ".join(found.gives_up(other, language)) for other in found.candidates[1:]],
             "warnings": [with_fields(one, _NAMED) for one in found.cautions(language)],
@@ -203,8 +203,7 @@ def _told(found: Plan, asked: PlanQuestion, language: str, theme: str, *, narrow
     }
 
 
-def _sentences(best: Candidate, language: str) -> list[str]:
-    shown = ", ".join(f"{name} {format_time(value)}" for name, value in best.promised.items())
+def _sentences(best: Candidate, shown: str, language: str) -> list[str]:
     said = [] if best.prefill is None else [_apart(best.prefill, language)]
     said += [
         text(
