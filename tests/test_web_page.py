@@ -631,12 +631,13 @@ def test_nothing_is_wider_than_the_screen(visit, view):
         page.page.get_by_role("button", name=language).click()
         for width, height in ((380, 800), (768, 1024), (1440, 900), (3840, 2160)):
             page.page.set_viewport_size({"width": width, "height": height})
+            page.page.evaluate("document.querySelectorAll('details').forEach((box) => { box.open = true; })")
             assert page.page.evaluate("document.documentElement.scrollWidth") <= width
             overflowing = page.page.evaluate(
                 """() => [...document.querySelectorAll("h1, h2, p, dt, dd, button, label, .plot")].filter((e) => {
                     const box = e.getBoundingClientRect();
                     const out = box.right > innerWidth + 1 || box.left < -1;
-                    return box.width > 0 && out && !e.closest(".scroll, .spoken, .skip");
+                    return e.checkVisibility() && out && !e.closest(".scroll, .spoken, .skip");
                 }).map((e) => e.outerHTML.slice(0, 120))"""
             )
             assert not overflowing, (language, width)
