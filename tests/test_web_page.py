@@ -651,7 +651,7 @@ def test_the_table_has_the_same_figures(visit):
     assert row[0] == page.text("#tiles > div:first-child .value")
     assert row[1] == page.text("#tiles > div:nth-child(3) .value")
     page.page.locator("#sources-box summary").click()
-    assert page.page.locator("#sources tr").count() >= 4
+    page.page.locator("#sources tr").nth(3).wait_for()
 
 
 @pytest.mark.slow
