@@ -71,6 +71,16 @@ def test_what_workers_share_sends_small_answers_at_once():
         assert accepted.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
 
 
+def test_a_worker_takes_one_connection_and_leaves_the_next():
+    with serve._listening("127.0.0.1", 0) as listener:
+        waiting = [socket.create_connection(listener.getsockname()) for _ in range(2)]
+        for one in waiting:
+            listener.accept()[0].close()
+            with pytest.raises(BlockingIOError):
+                listener.accept()
+            one.close()
+
+
 def test_the_access_log_is_a_line_of_json_for_each_request(start):
     process, base, _ = start()
     assert fetch(f"{base}/health?a=1")[0] == 200

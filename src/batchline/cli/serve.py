@@ -104,14 +104,44 @@ def _run(host: str, port: int, workers: int, ready: Callable[[], None]) -> None:
         with contextlib.suppress(KeyboardInterrupt):
             Server(uvicorn.Config("batchline.web.app:create", host=host, port=port, **config)).run()
         return
+    from uvicorn.supervisors import Multiprocess
+
     with _listening(host, port) as listener:
         ready()
-        uvicorn.run("batchline.web.app:create", workers=workers, fd=listener.fileno(), **config)
+        Multiprocess(uvicorn.Config("batchline.web.app:create", workers=workers, **config), sockets=[listener]).run()
 
 
-def _listening(host: str, port: int) -> socket.socket:
+class Listener(socket.socket):
+    """Socket that workers share: one connection each time that some wait, the others are for workers that are idle.
+
+    An event loop takes all that wait, so one worker got them all and the others had nothing to do.
+    """
+
+    took = False
+
+    def accept(self) -> tuple[socket.socket, Any]:
+        """Take a connection; after one, say once that none waits."""
+        if self.took:
+            self.took = False
+            raise BlockingIOError
+        taken = super().accept()
+        self.took = True
+        return taken
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Go with a worker when it is started."""
+        from multiprocessing.reduction import DupFd
+
+        return _rebuilt, (DupFd(self.fileno()), self.family, self.type, self.proto)
+
+
+def _rebuilt(handle: Any, family: int, kind: int, protocol: int) -> Listener:
+    return Listener(family, kind, protocol, fileno=handle.detach())
+
+
+def _listening(host: str, port: int) -> Listener:
     """Socket that the workers share, which hand it on: without TCP_NODELAY each answer would wait 40 ms."""
-    listener = socket.socket(_family(host), socket.SOCK_STREAM, socket.IPPROTO_TCP)
+    listener = Listener(_family(host), socket.SOCK_STREAM, socket.IPPROTO_TCP)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     listener.bind((host, port))
