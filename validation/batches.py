@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from batchline import prior, step
+from batchline import prior, published, step, validate
 from validation import hierarchy
 from validation import rows as measured
 
@@ -61,12 +61,11 @@ def table(fitted: Hierarchy, rows: Rows) -> dict[str, Any]:
 
     def line(name: str, inside: NDArray[np.bool_]) -> list[str]:
         ratios = {left_out: (found / rows.tpot)[inside] for left_out, found in known.items()}
-        miss = {left_out: 100 * np.abs(ratio - 1) for left_out, ratio in ratios.items()}
         held = np.abs(np.log(ratios["cluster"])) <= np.log(factor)
         return [
             name,
             f"{inside.sum():,}",
-            *(f"{one.mean():.1f} / {np.median(one):.1f} / {np.quantile(one, 0.9):.0f}" for one in miss.values()),
+            *(published.three(validate.errors_of(ratio - 1)) for ratio in ratios.values()),
             f"{held.mean():.0%}",
             f"{np.median((bound / rows.tpot)[inside]):.2f}",
         ]

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -148,12 +149,12 @@ class Served:
 
     rows: Rows
 
-    @property
+    @cached_property
     def full(self) -> NDArray[np.bool_]:
         """Rows whose running batch does not depend on times: clients fill the engine, or a batch was given."""
         return (self.rows.concurrency > self.rows.capacity) | self.rows.alone
 
-    @property
+    @cached_property
     def held(self) -> Floats:
         """Requests in the engine."""
         r = self.rows
@@ -273,11 +274,12 @@ def _huber(r: Floats) -> Floats:
 
 
 def _robust(r: Floats) -> Floats:
-    """Weight of a residual in a step of Gauss-Newton; a TTFT that was not measured has none."""
-    return np.where(r == 0, 0, np.minimum(1, HUBER / np.maximum(np.abs(r), 1e-9)))
+    """Weight of a residual in a step of Gauss-Newton."""
+    return np.minimum(1, HUBER / np.maximum(np.abs(r), 1e-9))
 
 
 def _residual(measured: Floats, log_predicted: Floats, sigma: float) -> Floats:
+    """Nothing where nothing was measured."""
     return np.nan_to_num((np.log(measured) - log_predicted) / sigma)
 
 
@@ -348,7 +350,8 @@ def solve_nested(rows: Rows, names: list[str], sd: Floats, base: Floats) -> Nest
     known = sorted(set(names))
     number = {name: i for i, name in enumerate(known)}
     at = np.array([number[name] for name in names])
-    weights, penalty = (_ROW_SCALE, _ROW_SCALE * _NESTED_TTFT_WEIGHT), np.diag(1 / sd**2)
+    weights = _ROW_SCALE, np.where(rows.alone, 0, _ROW_SCALE * _NESTED_TTFT_WEIGHT)
+    penalty = np.diag(1 / sd**2)
     b, damping = np.zeros((len(known), len(sd))), np.full(len(known), 1e-3)
 
     def cost(found: tuple[Floats, ...], at_b: Floats) -> Floats:

@@ -32,9 +32,8 @@ DATA = Path(published.__file__).parent / "data" / "validation.json"
 
 
 def _errors(predicted: Floats, measured: Floats, mask: NDArray[np.bool_]) -> dict[str, float]:
-    miss = np.abs(predicted / measured - 1)[mask]
-    found = {"mape": miss.mean(), "median": np.median(miss), "p90": np.quantile(miss, 0.9)}
-    return {name: round(float(value), 4) for name, value in found.items()}
+    found = validate.errors_of((predicted / measured - 1)[mask])
+    return {name: round(found[name], 4) for name in ("mape", "median", "p90")}
 
 
 def _splits(rows: Rows, usable: NDArray[np.bool_], fitted: Hierarchy, held: dict[str, Held]) -> list[dict[str, Any]]:

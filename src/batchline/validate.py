@@ -21,9 +21,9 @@ from batchline.served_point import STATIC, Point
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from numpy.typing import NDArray
+    from numpy.typing import ArrayLike, NDArray
 
-__all__ = ["Outcome", "beside", "kinds_of_reasons", "predict", "summary"]
+__all__ = ["Outcome", "beside", "errors_of", "kinds_of_reasons", "predict", "summary"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -221,11 +221,28 @@ def _errors(outcomes: Sequence[Outcome], of: str) -> dict[str, float] | None:
             pairs.append((getattr(outcome, f"{of}_s") / measured - 1.0, held))
     if not pairs:
         return None
-    return _told([pair[0] for pair in pairs]) | {"coverage": float(np.mean([pair[1] for pair in pairs]))}
+    return errors_of([pair[0] for pair in pairs]) | {"coverage": float(np.mean([pair[1] for pair in pairs]))}
 
 
-def _told(misses: Sequence[float]) -> dict[str, float]:
-    miss = np.array(misses)
+def errors_of(misses: ArrayLike) -> dict[str, float]:
+    """Sum up how far predictions miss.
+
+    Parameters
+    ----------
+    misses : array_like
+        predicted / measured - 1 [-].
+
+    Returns
+    -------
+    dict
+        `n`; `mape`, `median` and `p90` of the absolute values, `bias` the median with its sign [-].
+
+    Examples
+    --------
+    >>> errors_of([0.1, -0.2, 0.4])["median"]
+    0.2
+    """
+    miss = np.asarray(misses, dtype=float)
     return {
         "n": len(miss),
         "mape": float(np.abs(miss).mean()),
@@ -293,8 +310,8 @@ def _line(who: str, rows: Sequence[tuple[Point, float, float]]) -> dict[str, Any
     return {
         "who": who,
         "rows": len(rows),
-        "tpot": _told(tpot) if tpot else None,
-        "ttft": _told(ttft) if ttft else None,
+        "tpot": errors_of(tpot) if tpot else None,
+        "ttft": errors_of(ttft) if ttft else None,
     }
 
 
