@@ -24,6 +24,16 @@ def test_it_is_the_curve_of_the_library():
     assert Question(deployment=ONE, context=8192.0, isl=1, osl=1).mean_context == 8192
 
 
+def test_the_largest_batch_is_that_of_all_ranks_under_a_load_too():
+    ranks = Deployment.of("llama-3.1-8b", "h100", count=4, tp=1, dp=4)
+    asked = Question(deployment=ranks, isl=1024, osl=512, max_batch=16, concurrency=500)
+    curve = asked.curve()
+    assert curve.optimum.batch <= 16
+    served = asked.served(curve)
+    assert served["running_batch"] == 16
+    assert served["saturated_by"] == "max_num_seqs"
+
+
 @given(rate=st.floats(0.1, 20), variation=st.floats(0, 5))
 def test_a_rate_is_served_as_the_steady_state_says(rate, variation):
     asked = Question(deployment=ONE, isl=1024, osl=64, rate=rate, arrivals=parse_arrivals(f"cv:{variation}"))

@@ -151,7 +151,7 @@ class Question:
     within : float, optional
         Take the smallest batch whose cost is this near to its floor [-].
     max_batch : int, optional
-        Largest batch allowed, an engine's max_num_seqs [sequence].
+        Largest batch allowed, in the whole deployment [sequence].
     priors : Prior, optional
         Coefficients; default those of the package.
     concurrency : int, optional
@@ -283,7 +283,7 @@ class Question:
             self.isl,
             self.osl,
             **self._load(clients),
-            max_num_seqs=self.max_batch or math.inf,
+            max_num_seqs=(self.max_batch or math.inf) / self.deployment.dp,  # an engine's limit is that of a rank
             max_num_batched_tokens=self.max_num_batched_tokens,
             prefix_hit_rate=self.prefix_hit_rate,
             speculation=self.speculation,
