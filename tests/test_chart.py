@@ -695,6 +695,14 @@ def test_specification_keeps_the_schema(theme):
         schemapi.validate_jsonschema(spec, alt.load_schema())
 
 
+def test_a_solid_line_has_no_dashes(tmp_path: Path):
+    """Dashes of a pixel without gaps look the same, and a browser draws them pixel by pixel."""
+    drawn = chart.save(chart.six_plots(CASES["prediction"]), tmp_path / "six.svg").read_text()
+    dashes = re.findall(r'stroke-dasharray="([^"]*)"', drawn)
+    assert "5,4" in dashes
+    assert not [dash for dash in dashes if dash and dash.endswith(",0")]
+
+
 def test_unknown_words_are_refused():
     with pytest.raises(UnknownNameError, match=r"no plot '1\.4'.*1\.1"):
         chart.plot(LIMITED, "1.4")

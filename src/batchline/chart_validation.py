@@ -164,7 +164,7 @@ def _scatter(of: str, engines: Sequence[str], palette: dict[str, str], language:
     dots = dots.encode(x, y, alt.Color("engine:N", scale=colours, legend=legend), tooltip=[*tips, *times])
     lines = alt.Chart(alt.NamedData(name=f"{of}_lines")).mark_line(color=palette["muted"], clip=True)
     dash = alt.StrokeDash(
-        "line:N", scale=alt.Scale(domain=["1", "1.25", "0.8"], range=[[1, 0], [4, 4], [4, 4]]), legend=None
+        "line:N", scale=alt.Scale(domain=["1", "1.25", "0.8"], range=[[], [4, 4], [4, 4]]), legend=None
     )
     return _plain(alt.layer(lines.encode(x, y, dash), dots), _SIZE, _SIZE)
 

@@ -122,7 +122,8 @@ def _colour(palette: Mapping[str, str]) -> alt.Color:
 
 
 def _dash() -> alt.StrokeDash:
-    patterns = [_DASHED.get(name, [1, 0]) for name in _COLOURED]
+    # Solid is no pattern at all: with dashes of a pixel and gaps of none a browser cuts each line into its pixels.
+    patterns = [_DASHED.get(name, []) for name in _COLOURED]
     return alt.StrokeDash("role:N", scale=alt.Scale(domain=list(_COLOURED), range=patterns), legend=None)
 
 
