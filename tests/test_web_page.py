@@ -356,6 +356,7 @@ def test_expressions_are_what_vegas_interpreter_makes_of_them(visit):
         """async () => {
   const { expressions } = await import("/js/expressions.js");
   const { expressionInterpreter } = await import("/vendor/vega-interpreter.js");
+  await import("/vendor/vega-lite.min.js");
   const post = async (address, body) => (await fetch(address, { method: "POST", body: JSON.stringify(body),
     headers: { "content-type": "application/json" } })).json();
   const question = { model: "gpt-oss-120b", on: "2xh100", context: 8192, isl: 2000, osl: 400 };

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from batchline.chart import _breakdown, six
 from batchline.chart import theme as looks
-from batchline.chart._files import save
+from batchline.chart._files import compiled, save
 from batchline.chart._text import wrapped
 from batchline.chart.six import PLOTS
 from batchline.chart.story import answer
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from batchline.chart._sample import CurveLike
     from batchline.chart.story import Story
 
-__all__ = ["BATCH_AXES", "PLOTS", "THEMES", "breakdown", "data", "plot", "save", "six_plots"]
+__all__ = ["BATCH_AXES", "PLOTS", "THEMES", "breakdown", "compiled", "data", "plot", "save", "six_plots"]
 
 BATCH_AXES: Final = ("log", "linear")
 """Kinds of batch axis."""

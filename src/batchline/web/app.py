@@ -77,10 +77,11 @@ class ExploreQuestion(BaseModel):
     language: Literal["en", "ko"] = "en"
     theme: Literal["light", "dark"] = "light"
     batch_axis: Literal["log", "linear"] = "log"
-    charts: Literal["specs", "outline", "data", "moving"] = Field(
+    charts: Literal["specs", "vega", "data", "moving"] = Field(
         default="data",
-        description="specs: whole Vega-Lite specifications; data: what changes in them; outline and moving: the same "
-        "without the names of lines and marks, which take a third of a second to place.",
+        description="specs: whole Vega-Lite specifications; data: what changes in them; moving: the same without the "
+        "names of lines and marks, which take a third of a second to place; vega: that together with the plots as Vega, "
+        "into which it is to be put.",
     )
     measured: Annotated[list[model.Measured], Field(max_length=2000)] = Field(default_factory=list)
 
@@ -256,7 +257,7 @@ def _warm() -> tuple[list[ExploreQuestion], list[ExploreQuestion]]:
     look.words("en")
     question = CurveQuestion(model="llama-3.1-70b", on="4xh100-sxm", context="8192")  # type: ignore[arg-type]
     first = {"question": question, "batch_axis": "log", "measured": []}
-    looks = (("en", "light", "outline"), ("en", "light", "data"), ("en", "dark", "outline"), ("ko", "light", "outline"))
+    looks = (("en", "light", "vega"), ("en", "light", "data"), ("en", "dark", "vega"), ("ko", "light", "vega"))
     asked = [
         ExploreQuestion(language=language, theme=theme, charts=charts, **first)  # type: ignore[arg-type]
         for language, theme, charts in looks

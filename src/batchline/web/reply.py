@@ -158,17 +158,39 @@ def _profile(curve: Curve, language: str) -> tuple[dict[str, Any] | None, list[s
     return record, [text("cli.other_profile", language, **names)]
 
 
-_DRAWN: dict[tuple[Any, ...], dict[str, dict[str, Any]]] = {}
-"""Specifications without data, by what they depend on besides it: drawn once, as they are on the page."""
+_Look = tuple[str, bool, str, str, str]
+
+_DRAWN: dict[_Look, dict[str, dict[str, Any]]] = {}
+"""The six plots without data, by what they depend on besides it, as Vega-Lite: drawn once."""
+
+_COMPILED: dict[_Look, dict[str, dict[str, Any]]] = {}
+"""The same as Vega."""
 
 
-def _specs(curve: Curve, told: Mapping[str, Any], *, theme: str, language: str, batch_axis: str) -> dict[str, Any]:
+def _drawn(curve: Curve, theme: str, language: str, batch_axis: str) -> tuple[_Look, dict[str, dict[str, Any]]]:
+    look = (curve.reading, curve.usd_per_hour is None, theme, language, batch_axis)
+    if look not in _DRAWN:
+        plots = {
+            name: chart.plot(curve, name, theme=theme, language=language, batch_axis=batch_axis) for name in _PLOTS
+        }
+        _DRAWN[look] = {
+            name: {**plot, "datasets": {dataset: [] for dataset in plot["datasets"]}} for name, plot in plots.items()
+        }
+    return look, _DRAWN[look]
+
+
+def _compiled(curve: Curve, **how: str) -> dict[str, dict[str, Any]]:
+    """Vega for what the page puts its data into."""
+    look, plots = _drawn(curve, **how)
+    if look not in _COMPILED:
+        _COMPILED[look] = {name: chart.compiled(plot) for name, plot in plots.items()}
+    return _COMPILED[look]
+
+
+def _specs(curve: Curve, told: Mapping[str, Any], **how: str) -> dict[str, Any]:
     """Whole specifications of the six plots, with only the points that they need."""
-    key = (curve.reading, curve.usd_per_hour is None, theme, language, batch_axis)
-    if key not in _DRAWN:
-        look: dict[str, Any] = {"theme": theme, "language": language, "batch_axis": batch_axis}
-        _DRAWN[key] = {name: chart.plot(curve, name, **look) for name in _PLOTS}
-    return {name: _filled(spec, f"p{name.replace('.', '')}", told) for name, spec in _DRAWN[key].items()}
+    _, plots = _drawn(curve, **how)
+    return {name: _filled(spec, f"p{name.replace('.', '')}", told) for name, spec in plots.items()}
 
 
 def _filled(spec: dict[str, Any], key: str, told: Mapping[str, Any]) -> dict[str, Any]:
@@ -196,7 +218,8 @@ def explored(
     language, theme, batch_axis : str
         As of `batchline.chart.six_plots`.
     charts : str
-        "specs": whole specifications; "data": what changes in them; "outline" and "moving": the same without names.
+        "specs": whole Vega-Lite specifications; "data": what changes in them; "moving": the same without names;
+        "vega": that together with the plots as Vega, into which it is to be put.
     measured : sequence of mapping
         Points to show: `batch`, `t_step_s`.
 
@@ -211,8 +234,11 @@ def explored(
     told = Told(curve, language)
     look: dict[str, Any] = {"batch_axis": batch_axis, "language": language, "measured": measured}
     shown = live.told(curve, **look, names=charts in ("specs", "data"))
-    if charts in ("specs", "outline"):
-        shown = _specs(curve, shown, theme=theme, language=language, batch_axis=batch_axis)
+    how = {"theme": theme, "language": language, "batch_axis": batch_axis}
+    if charts == "specs":
+        shown = _specs(curve, shown, **how)
+    elif charts == "vega":
+        shown = {"vega": _compiled(curve, **how), **shown}
     scalars = {key: value for key, value in first.to_dict().items() if key != "points"}
     load = served(asked, first)
     if load is not None:

@@ -11,6 +11,7 @@ export class Comparison {
     this.remove = remove;
     this.figures = new Map();
     this.key = "";
+    this.drawn = null;
     byId("compare-add").addEventListener("click", add);
   }
 
@@ -24,19 +25,23 @@ export class Comparison {
     const key = JSON.stringify([state.language, state.axis, document.documentElement.dataset.theme]);
     if (this.key !== key) {
       this.key = key;
-      const made = await specs();
-      for (const [name, spec] of Object.entries(made)) {
-        if (!this.figures.has(name)) {
-          const holder = document.createElement("figure");
-          holder.className = "plot";
-          byId("compare-plots").append(holder);
-          this.figures.set(name, new Figure(holder));
-        }
-        await this.figures.get(name).draw(spec, { padding: { left: 46, right: 24, top: 66, bottom: 40 }, label: say(`ui_${name}_of`) });
-      }
+      this.drawn = this.draw(specs);
     }
+    await this.drawn;
     const rows = dataset(replies);
     await Promise.all([...this.figures.values()].map((figure) => figure.put({ datasets: rows, signals: {} })));
+  }
+
+  async draw(specs) {
+    for (const [name, spec] of Object.entries(await specs())) {
+      if (!this.figures.has(name)) {
+        const holder = document.createElement("figure");
+        holder.className = "plot";
+        byId("compare-plots").append(holder);
+        this.figures.set(name, new Figure(holder));
+      }
+      await this.figures.get(name).draw(spec, { padding: { left: 46, right: 24, top: 66, bottom: 40 }, label: say(`ui_${name}_of`) });
+    }
   }
 
   table(replies) {

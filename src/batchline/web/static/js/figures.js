@@ -1,8 +1,7 @@
-// The charts: the library's Vega-Lite specifications, drawn once; afterwards only their data and signals change.
+// The charts of the library, drawn once; afterwards only their data and signals change. The six plots come as Vega, into
+// which their data are put; other views give Vega-Lite, whose translator is loaded when one of them is opened.
 
 import { expressions } from "./expressions.js";
-
-const PADDING = { left: 42, right: 42, top: 72, bottom: 40 };
 
 // The pointer is read by the page, over all plots at once, so the specification's own tooltips stay away.
 function withoutHover(spec) {
@@ -24,10 +23,14 @@ export class Figure {
     this.datasets = new Set();
   }
 
-  async draw(given, { padding = PADDING, label = "" } = {}) {
-    // The picture is described as one; to describe each point of each line would take a third of every step.
-    const spec = { ...withoutHover(given), config: { ...given.config, aria: false } };
-    const compiled = globalThis.vegaLite.compile(spec, { logger: quiet() }).spec;
+  async draw(chart, { given = null, padding = null, label = "" } = {}) {
+    let { datasets, params, width, height } = chart;
+    let signals = Object.fromEntries((params ?? []).map(({ name, value }) => [name, value]));
+    if (given) {
+      datasets = { ...given.datasets, ...this.rows(given.columns[this.key]) };
+      ({ signals } = given);
+    }
+    const compiled = given ? filled(chart, datasets, signals) : await translated(chart);
     if (padding) Object.assign(compiled, { autosize: { type: "none" }, padding });
     this.view?.finalize();
     const canvas = document.createElement("div");
@@ -37,12 +40,11 @@ export class Figure {
     // A plot with two vertical axes calls the left one layer_0_y.
     this.kinds = Object.fromEntries(["x", "y"].map((which) => [which, compiled.scales?.find(({ name }) => name === which || name.endsWith(`_0_${which}`))?.type]));
     this.padding = padding;
-    this.width = spec.width;
-    this.height = spec.height;
-    this.datasets = new Set(Object.keys(spec.datasets));
-    this.signals = new Set((spec.params ?? []).map((param) => param.name));
+    Object.assign(this, { width, height });
+    this.datasets = new Set(compiled.data.map(({ name }) => name));
+    this.signals = new Set((compiled.signals ?? []).map(({ name }) => name));
     await this.view.runAsync();
-    this.rest(spec.datasets, Object.fromEntries((spec.params ?? []).map((param) => [param.name, param.value])));
+    this.rest(datasets, signals);
     this.canvas?.remove();
     this.canvas = canvas;
     this.holder.prepend(canvas);
@@ -190,5 +192,18 @@ const unshare = (part, { low, high, log }) => (log ? low * (high / low) ** part 
 // Rows of one kind follow each other: points of a line, a mark of its look.
 const kind = (row) => row.role ?? row.look ?? "";
 const alike = (a, b) => a === b || (Array.isArray(a) && Array.isArray(b) && a.length === b.length && a.every((value, i) => value === b[i]));
+
+// Vega with its data and signals in it.
+function filled(chart, datasets, signals) {
+  const data = chart.data.map((one) => (one.name in datasets ? { ...one, values: datasets[one.name] } : one));
+  return { ...chart, data, signals: chart.signals.map((one) => (one.name in signals ? { ...one, value: signals[one.name] } : one)) };
+}
+
+async function translated(chart) {
+  await import("../vendor/vega-lite.min.js");
+  // The picture is described as one; to describe each point of each line would take a third of every step.
+  const spec = { ...withoutHover(chart), config: { ...chart.config, aria: false } };
+  return globalThis.vegaLite.compile(spec, { logger: quiet() }).spec;
+}
 
 const quiet = () => globalThis.vega.logger(globalThis.vega.Error);

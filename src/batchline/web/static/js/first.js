@@ -16,7 +16,7 @@ async function begin() {
   state.theme = localStorage.getItem("theme") ?? "auto";
   state.language = localStorage.getItem("language") ?? (navigator.language.startsWith("ko") ? "ko" : "en");
   await follow(location.hash);
-  const answer = ask("api/v1/explore", explore(current(), "outline"));
+  const answer = ask("api/v1/explore", explore(current(), "vega"));
   const lists = Promise.all([`words?language=${state.language}`, "models", "accelerators", "choices"].map((name) => ask(`api/v1/${name}`)));
   for (const promise of [answer, lists]) promise.catch(() => {});  // who waits for them is told
   return { answer, lists };

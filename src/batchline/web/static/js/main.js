@@ -16,6 +16,7 @@ import { VIEWS, address, current, follow, loaded, remember, state } from "./stat
 import { label, say, speak } from "./words.js";
 
 const PLOTS = ["1.1", "1.2", "1.3", "2.1", "2.2", "2.3"];
+const PADDING = { left: 42, right: 42, top: 72, bottom: 40 };
 
 const replies = [];
 const figures = PLOTS.map((name) => {
@@ -54,7 +55,7 @@ function change() {
   // Before an answer comes, it is not known whether it has a price; one that differs is asked for again, drawn anew.
   const same = drawn !== "" && look(question, looked()[4]) === drawn;
   byId("answer").setAttribute("aria-busy", "true");
-  newest.put({ question: structuredClone(question), charts: same ? "moving" : "outline", edited: state.edited });
+  newest.put({ question: structuredClone(question), charts: same ? "moving" : "vega", edited: state.edited });
   remember();
   clearTimeout(resting);
 }
@@ -69,8 +70,8 @@ function rest(question, edited, delay) {
 async function show({ reply, charts, edited }, { question }) {
   const priced = reply.curve.usd_per_hour !== null;
   const wanted = look(question, priced);
-  if (charts !== "outline" && wanted !== drawn) {
-    newest.put({ question, charts: "outline", edited });
+  if (charts !== "vega" && wanted !== drawn) {
+    newest.put({ question, charts: "vega", edited });
     return;
   }
   replies[edited] = reply;
@@ -78,11 +79,14 @@ async function show({ reply, charts, edited }, { question }) {
   form.refuse(null);
   showAnswer(reply);
   const load = loaded(question) ? reply.curve.serving.running_batch : null;
-  if (charts === "outline") {
-    await Promise.all(figures.map((figure, i) => figure.draw(reply.charts[PLOTS[i]], { label: `${PLOTS[i]} ${reply.answer.headline}` })));
+  if (charts === "vega") {
+    await Promise.all(figures.map((figure, i) => {
+      const label = `${PLOTS[i]} ${reply.answer.headline}`;
+      return figure.draw(reply.charts.vega[PLOTS[i]], { given: reply.charts, padding: PADDING, label });
+    }));
     drawn = wanted;
     cursor.over(figures);
-    cursor.show(reply.points, reply.curve, axisOf(Object.fromEntries(reply.charts["1.1"].params.map((p) => [p.name, p.value]))), load);
+    cursor.show(reply.points, reply.curve, axisOf(reply.charts.signals), load);
   } else {
     performance.mark("arrived");
     cursor.show(reply.points, reply.curve, axisOf(reply.charts.signals), load);
@@ -253,7 +257,7 @@ async function begin() {
   listen();
   if (state.view !== "curve") go(state.view);
   try {
-    await show({ reply: await first, charts: "outline", edited: state.edited }, { question: current() });
+    await show({ reply: await first, charts: "vega", edited: state.edited }, { question: current() });
   } catch (error) {
     fail(error, { question: current(), edited: state.edited });
   }

@@ -127,7 +127,7 @@ export class PlanView {
     this.candidates();
     this.launch();
     this.front();
-    await this.chart.draw(reply.chart, { padding: null, label: answer.headline });
+    await this.chart.draw(reply.chart, { label: answer.headline });
     byId("plan-answer").setAttribute("aria-busy", "false");
   }
 
@@ -192,7 +192,7 @@ export class PlanView {
       const found = await ask("api/v1/plan/flips", this.asked());
       byId("plan-flips").replaceChildren(...found.sentences.map((sentence) => element("li", sentence)));
       byId("plan-tornado").hidden = !found.chart;
-      if (found.chart) await this.tornado.draw(found.chart, { padding: null, label: say("ui_flips") });
+      if (found.chart) await this.tornado.draw(found.chart, { label: say("ui_flips") });
     } catch (error) {
       byId("plan-flips").replaceChildren(element("li", error.message));
     }

@@ -113,8 +113,8 @@ export class SimulateView {
     const rows = METRICS.filter((name) => simulation[`${name}_s`].max > 0);
     fill(byId("simulate-table"), [[say("ui_sim_metric"), "text"], ...POINTS.map((name) => [name.startsWith("p") ? name : say(`ui_sim_${name}`), ""])],
       rows.map((name) => [say(`ui_sim_${name}`), ...POINTS.map((point) => time(simulation[`${name}_s`][point]))]));
-    await this.overTime.draw(charts.over_time, { padding: null, label: answer.headline });
-    await this.times.draw(charts.times, { padding: null, label: say("ui_sim_times") });
+    await this.overTime.draw(charts.over_time, { label: answer.headline });
+    await this.times.draw(charts.times, { label: say("ui_sim_times") });
     byId("simulate-reply").setAttribute("aria-busy", "false");
   }
 
