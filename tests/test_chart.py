@@ -703,6 +703,16 @@ def test_a_solid_line_has_no_dashes(tmp_path: Path):
     assert not [dash for dash in dashes if dash and dash.endswith(",0")]
 
 
+def test_a_compiled_plot_has_the_names_of_the_chart():
+    spec = chart.plot(CASES["prediction"], "2.3")
+    vega = chart.compiled(spec)
+    assert vega["$schema"].endswith("vega/v6.json")
+    assert set(spec["datasets"]) - {"hover"} <= {data["name"] for data in vega["data"]}
+    assert {param["name"] for param in spec["params"]} <= {signal["name"] for signal in vega["signals"]}
+    assert '"hover"' not in json.dumps(vega)
+    assert "aria" not in json.dumps(vega["marks"])
+
+
 def test_unknown_words_are_refused():
     with pytest.raises(UnknownNameError, match=r"no plot '1\.4'.*1\.1"):
         chart.plot(LIMITED, "1.4")

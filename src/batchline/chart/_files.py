@@ -24,11 +24,8 @@ def _still(spec: Any) -> Any:
     if isinstance(spec, dict):
         return {key: _still(value) for key, value in spec.items() if key != "hover"}
     if isinstance(spec, list):
-        return [
-            _still(item)
-            for item in spec
-            if not (isinstance(item, dict) and str(item.get("name", "")).endswith("_hover"))
-        ]
+        layers = [item for item in spec if not (isinstance(item, dict) and item.get("data") == {"name": "hover"})]
+        return [_still(item) for item in layers]
     return spec
 
 

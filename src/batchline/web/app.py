@@ -80,8 +80,8 @@ class ExploreQuestion(BaseModel):
     charts: Literal["specs", "vega", "data", "moving"] = Field(
         default="data",
         description="specs: whole Vega-Lite specifications; data: what changes in them; moving: the same without the "
-        "names of lines and marks, which take a third of a second to place; vega: that together with the plots as Vega, "
-        "into which it is to be put.",
+        "names of lines and marks, which take a third of a second to place; vega: that together with the plots as "
+        "Vega, into which it is to be put.",
     )
     measured: Annotated[list[model.Measured], Field(max_length=2000)] = Field(default_factory=list)
 
@@ -384,7 +384,7 @@ def _serve_curve(app: FastAPI, answers: _Answers) -> None:
 
     @app.post("/api/v1/explore", tags=["curve"], response_model=model.Record, responses=_PROBLEMS)
     async def explore(asked: ExploreQuestion) -> Response:
-        """Answer the page: sentences, columns of figures, and the six plots as Vega-Lite or as its data."""
+        """Answer the page: sentences, columns of figures, and the six plots, whole or as what changes in them."""
         return await answers.json("explore", asked, lambda: _explored(asked))
 
     @app.post(

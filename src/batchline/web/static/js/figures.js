@@ -3,13 +3,6 @@
 
 import { expressions } from "./expressions.js";
 
-// The pointer is read by the page, over all plots at once, so the specification's own tooltips stay away.
-function withoutHover(spec) {
-  if (Array.isArray(spec)) return spec.filter((item) => !String(item?.name ?? "").endsWith("_hover")).map(withoutHover);
-  if (spec === null || typeof spec !== "object") return spec;
-  return Object.fromEntries(Object.entries(spec).filter(([key]) => key !== "hover").map(([key, value]) => [key, withoutHover(value)]));
-}
-
 export class Figure {
   // `key` begins the names of the plot's datasets and signals, as p11 of plot 1.1.
   constructor(holder, key = "") {
@@ -202,7 +195,7 @@ function filled(chart, datasets, signals) {
 async function translated(chart) {
   await import("../vendor/vega-lite.min.js");
   // The picture is described as one; to describe each point of each line would take a third of every step.
-  const spec = { ...withoutHover(chart), config: { ...chart.config, aria: false } };
+  const spec = { ...chart, config: { ...chart.config, aria: false } };
   return globalThis.vegaLite.compile(spec, { logger: quiet() }).spec;
 }
 
