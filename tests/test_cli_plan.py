@@ -149,6 +149,13 @@ def test_the_market_beside_the_sheet():
         run(price, *PRICED, "--market", "a-model-of-tomorrow")
 
 
+@pytest.mark.parametrize("suffix", ["png", "svg", "html", "json"])
+def test_the_sheet_as_a_picture(tmp_path, suffix):
+    file = tmp_path / f"prices.{suffix}"
+    assert str(file) in run(price, *PRICED, "--margin", "0.3", "--plot", str(file), "--theme", "dark").stderr
+    assert file.stat().st_size > 5000
+
+
 def test_worth_says_what_else_would_bring():
     out = run(plan, *ASKED, "--weights", "checkpoint", "--worth", "--speculation", "0.7,3,0.5ms").stdout
     for words in ("fp8 weights instead of bf16", "A draft (0.7,3,0.5ms)", "Prompts on replicas of their own"):

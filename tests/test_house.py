@@ -34,7 +34,7 @@ FLOORS = [
         "published",
     ],
     ["space", "fleet", "planner", "sensitivity", "worth", "market", "price_sheet", "launch"],
-    ["chart", "chart_plan", "chart_simulation", "chart_validation", "report"],
+    ["chart", "chart_plan", "chart_price", "chart_simulation", "chart_validation", "report"],
     ["cli", "web", "__main__"],
 ]
 PLACE = {name: (floor, place) for floor, row in enumerate(FLOORS) for place, name in enumerate(row)}

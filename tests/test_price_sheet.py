@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from batchline import cost, price_sheet, sweep
+from batchline import cost, price_sheet, readings, sweep
 from batchline.deployment import Deployment
 from batchline.errors import InputError, MissingFactError
 from batchline.price_sheet import CacheTier, cache_tiers, cache_usd_per_mtok, cheapest_tier
@@ -48,6 +48,23 @@ def test_margin_and_utilisation_scale_what_they_should(dense):
     # Batch mode fills the hours that would be idle: it is not charged for them.
     assert half.row("output, batch").usd_per_mtok_cost == pytest.approx(plain.row("output, batch").usd_per_mtok_cost)
     assert half.row("input, batch").times_base == pytest.approx(0.5)
+
+
+def test_lines_of_output_have_the_interval_of_their_step(dense):
+    sheet = price_sheet.price_sheet(dense, 4096, 1024, batch=64, utilisation=0.5)
+    step = readings.steps(dense, 4096 + 512, 64, "predict").prediction
+    got = sheet.row("output")
+    # Cost = price of the machine x step / batch, over the share of the time that it is busy.
+    for end, usd in ((step.low, got.usd_per_mtok_cost_low), (step.high, got.usd_per_mtok_cost_high)):
+        assert usd == pytest.approx(dense.usd_per_hour / 3600 * end[0] / 64 * 1e6 / 0.5)
+    for row in sheet.rows:
+        if row.name.startswith("output"):
+            assert row.usd_per_mtok_cost_low < row.usd_per_mtok_cost < row.usd_per_mtok_cost_high
+        else:
+            assert row.usd_per_mtok_cost_low is None
+            assert row.usd_per_mtok_cost_high is None
+    bound = price_sheet.price_sheet(dense, 4096, 1024, reading="bound").row("output")
+    assert bound.usd_per_mtok_cost_low is None
 
 
 def test_cached_input_is_far_cheaper_and_a_write_a_little_dearer(dense):

@@ -25,6 +25,7 @@ from batchline.cli import show as show_command
 from batchline.cli import simulate as simulate_command
 from batchline.planner import search
 from batchline.report import on_whole_batches
+from batchline.units import format_usd
 from batchline.web import app, compare, downloads, files, guard, look, model, planning, reply
 from batchline.web.guard import HEADERS, Guard, Limits
 from batchline.web.question import CurveQuestion, curve_of
@@ -628,6 +629,27 @@ def test_a_price_sheet_is_what_the_command_line_prints(client):
     found = client.post("/api/v1/price", json=question).json()
     assert {name: found[name] for name in printed} == printed
     assert client.post("/api/v1/price", json={**question, "margin": 1}).status_code == 422
+    titles = []
+    for address in ("", "?language=ko&theme=dark&narrow=true"):
+        chart = client.post(f"/api/v1/price{address}", json=question).json()["chart"]
+        titles.append(chart["params"][0]["value"])
+        assert {row["price"] for row in chart["datasets"]["plain_names"]} <= {
+            format_usd(row["usd_per_mtok_price"]) for row in printed["rows"]
+        }
+    assert titles[0] == found["chart"]["params"][0]["value"] != titles[1]
+
+
+def test_the_market_lies_beside_the_sheet_where_it_is_asked_for(client):
+    pytest.importorskip("genai_prices", reason="the extra market (pip install genai-prices) is not installed")
+    words = ["llama-3.1-70b", "--on", "4xh100", "--weights", "fp8", "--market", "--json"]
+    question = {"model": "llama-3.1-70b", "on": "4xh100", "weights": "fp8"}
+    found = client.post("/api/v1/price", json={**question, "market": ""}).json()
+    assert found["market"] == command_line(price_command.command, *words)["market"]
+    asked = [row["usd"] for row in found["chart"]["datasets"]["plain_offers"]]
+    assert {row["usd_per_mtok_output"] for row in found["market"]} <= set(asked)
+    assert "market" not in client.post("/api/v1/price", json=question).json()
+    refused = client.post("/api/v1/price", json={**question, "market": "a-model-of-tomorrow"})
+    assert (refused.status_code, refused.json()["field"]) == (422, "market")
 
 
 # -- a profile of `batchline calibrate` ----------------------------------------------------------------------------

@@ -201,7 +201,7 @@ def test_a_link_carries_a_dropped_trace_or_says_that_it_is_too_long(visit):
     ("view", "ready", "kinds"),
     [
         ("plan", "#plan-chart svg", {"plan.png", "plan.svg", "plan.csv", "plan.toml"}),
-        ("prices", "#prices-table td >> nth=3", {"prices.csv", "prices.toml"}),
+        ("prices", "#prices-chart svg", {"prices.png", "prices.svg", "prices.csv", "prices.toml"}),
         (
             "simulate",
             "#simulate-times svg",
@@ -234,7 +234,9 @@ def test_every_view_can_be_taken_home(visit, view, ready, kinds):
             assert content.startswith(b"<svg" if name.endswith("svg") else b"\x89PNG")
 
 
-@pytest.mark.parametrize(("view", "plot"), [("plan", "#plan-chart"), ("simulate", "#simulate-over-time")])
+@pytest.mark.parametrize(
+    ("view", "plot"), [("plan", "#plan-chart"), ("prices", "#prices-chart"), ("simulate", "#simulate-over-time")]
+)
 @pytest.mark.parametrize("language", ["en", "ko"])
 def test_on_a_phone_a_whole_picture_is_seen_and_its_words_are_large_enough_to_read(visit, view, plot, language):
     """The cheapest plan stands at the right end: of a picture that is scrolled nobody would see it."""
@@ -766,6 +768,8 @@ def test_the_other_views_speak_korean(visit):
     told = [*page.page.locator("#plan-candidates small").all_inner_texts(), page.text("#plan-why")]
     page.page.get_by_role("link", name="가격표").click()
     page.page.locator("#prices-table tr + tr").first.wait_for()
+    page.page.locator("#prices-chart svg").wait_for()
+    told += page.page.locator("#prices-chart svg .role-title text").all_text_contents()
     told += [page.text("#prices-title"), *page.page.locator("#prices-table tr + tr td:first-child").all_inner_texts()]
     page.page.get_by_role("link", name="시뮬레이션").click()
     page.page.locator("#simulate-times svg").wait_for()

@@ -91,6 +91,17 @@ class Comparison:
     break_even_utilisation: float
     break_even_requests_per_month: float | None
 
+    def to_dict(self) -> dict[str, Any]:
+        """Give everything, with the names of the JSON output.
+
+        Returns
+        -------
+        dict
+            What the offer has, and what came of it.
+        """
+        found = dict(vars(self))
+        return {**vars(found.pop("offer")), **found}
+
     def __str__(self) -> str:
         name = f"{self.offer.provider} {self.offer.model}"
         times = self.own_usd_per_request / self.api_usd_per_request

@@ -261,6 +261,8 @@ class Row:
         Over the plain input or output [-].
     why : str
         Where it comes from.
+    usd_per_mtok_cost_low, usd_per_mtok_cost_high : float or None
+        Cost at the ends of the step's 90% interval; None where no step is predicted: input, and the bound [USD/Mtoken].
     """
 
     name: str
@@ -268,6 +270,8 @@ class Row:
     usd_per_mtok_price: float
     times_base: float
     why: str
+    usd_per_mtok_cost_low: float | None = None
+    usd_per_mtok_cost_high: float | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -278,6 +282,10 @@ class PriceSheet(Shown):
     ----------
     title : str
         The deployment.
+    usd_per_hour : float
+        Price of the deployment [USD/h].
+    isl, osl : float
+        Input and output length of the plain request [token].
     rows : tuple of Row
         Lines.
     batch : float
@@ -294,6 +302,9 @@ class PriceSheet(Shown):
     """
 
     title: str
+    usd_per_hour: float
+    isl: float
+    osl: float
     rows: tuple[Row, ...]
     batch: float
     tpot_s: float
@@ -324,6 +335,21 @@ class PriceSheet(Shown):
             if one.name == name:
                 return one
         raise InputError(f"The sheet has no line {name!r}.", f"It has {', '.join(one.name for one in self.rows)}.")
+
+    def at_full_use(self) -> cost.TokenCosts:
+        """What the plain request costs on a machine that is never idle, as `batchline.market.compare` takes it.
+
+        Returns
+        -------
+        TokenCosts
+            Cost of its input and output.
+        """
+        second = self.usd_per_hour / 3600.0
+        prompt_s, decode_s = (
+            self.row(name).usd_per_mtok_cost * self.utilisation * tokens / 1e6 / second
+            for name, tokens in (("input", self.isl), ("output", self.osl))
+        )
+        return cost.token_costs(self.usd_per_hour, prompt_s, decode_s, self.isl, self.osl)
 
     def to_dict(self) -> dict[str, Any]:
         """Give everything, with the names of the JSON output.
@@ -414,6 +440,9 @@ def price_sheet(
     made.modes(fast)
     return PriceSheet(
         title=one.title,
+        usd_per_hour=made.usd,
+        isl=isl,
+        osl=osl,
         rows=tuple(made.rows),
         batch=made.batch,
         tpot_s=made.step_s(made.batch, made.context),
@@ -460,14 +489,14 @@ class _Sheet:
         self.rows: list[Row] = []
         self.notes: list[str] = []
         self.batch = 1.0
+        self.base_in = self.base_out = 0.0
 
     # The one formula of a step: that of the curve.
-    def step_s(self, batch: float, context: float) -> float:
-        return float(readings.steps(self.one, context, batch, self.reading, self.priors).t_step[0])
+    def steps(self, batch: float, context: float) -> readings.Steps:
+        return readings.steps(self.one, context, batch, self.reading, self.priors)
 
-    def output_usd(self, batch: float, context: float, utilisation: float | None = None) -> float:
-        share = self.utilisation if utilisation is None else utilisation
-        return float(roofline.usd_per_mtok(self.step_s(batch, context), batch, self.usd / share))
+    def step_s(self, batch: float, context: float) -> float:
+        return float(self.steps(batch, context).t_step[0])
 
     def prompt_s(self, isl: float, hit: float = 0.0) -> tuple[float, float]:
         """Time of the whole deployment that a prompt takes, and the part that its cached tokens cause."""
@@ -489,7 +518,9 @@ class _Sheet:
             ).usd_per_mtok_input
         )
 
-    def add(self, name: str, usd: float, base: float, why: str) -> None:
+    def add(
+        self, name: str, usd: float, base: float, why: str, low: float | None = None, high: float | None = None
+    ) -> None:
         self.rows.append(
             Row(
                 name=name,
@@ -497,8 +528,19 @@ class _Sheet:
                 usd_per_mtok_price=usd / (1.0 - self.margin),
                 times_base=usd / base,
                 why=why,
+                usd_per_mtok_cost_low=low,
+                usd_per_mtok_cost_high=high,
             )
         )
+
+    def add_output(self, name: str, why: str, batch: float, context: float, utilisation: float | None = None) -> None:
+        """Add a line of output tokens, with the interval of its step; the first is the plain one."""
+        found = self.steps(batch, context)
+        usd_per_hour = self.usd / (self.utilisation if utilisation is None else utilisation)
+        ends = () if found.prediction is None else (found.prediction.low, found.prediction.high)
+        usd, *interval = (float(roofline.usd_per_mtok(time[0], batch, usd_per_hour)) for time in (found.t_step, *ends))
+        self.base_out = self.base_out or usd
+        self.add(name, usd, self.base_out, why, *interval)
 
     def settle(self, batch: float | None, tpot_s: float | None) -> None:
         """Batch of the plain price: the one given, else the largest that keeps the step, else what fits."""
@@ -535,11 +577,11 @@ class _Sheet:
         return low
 
     def plain(self) -> None:
-        self.base_in, self.base_out = self.input_usd(self.isl), self.output_usd(self.batch, self.context)
+        self.base_in = self.input_usd(self.isl)
         why = Sentence("price_sheet.why_input", isl=f"{self.isl:,.0f}")
         self.add(Sentence("price_sheet.input"), self.base_in, self.base_in, why)
         why = self.why("batch", self.batch, self.context)
-        self.add(Sentence("price_sheet.output"), self.base_out, self.base_out, why)
+        self.add_output(Sentence("price_sheet.output"), why, self.batch, self.context)
 
     def why(self, kind: str, batch: float, context: float) -> Sentence:
         """What a batch makes of a token, in words."""
@@ -611,7 +653,7 @@ class _Sheet:
             name, why = Sentence("price_sheet.input_long", label=label), Sentence("price_sheet.why_long")
             self.add(name, self.input_usd(isl), self.base_in, why)
             name, why = Sentence("price_sheet.output_long", label=label), self.why("batch", batch, mean)
-            self.add(name, self.output_usd(batch, mean), self.base_out, why)
+            self.add_output(name, why, batch, mean)
 
     def modes(self, fast: float) -> None:
         plain_s = self.step_s(self.batch, self.context)
@@ -623,15 +665,11 @@ class _Sheet:
             batch = self.solved(plain_s / fast)
             told = {"fast": f"{fast:g}", "batch": f"{batch:,.1f}", "times": f"{self.batch / batch:,.3g}"}
             name, why = Sentence("price_sheet.output_fast"), Sentence("price_sheet.why_fast", **told)
-            self.add(name, self.output_usd(batch, self.context), self.base_out, why)
+            self.add_output(name, why, batch, self.context)
         capacity = float(self.one.capacity_batch(self.context))
         capacity = capacity if math.isfinite(capacity) else self.batch
-        self.add(
-            Sentence("price_sheet.output_batch"),
-            self.output_usd(capacity, self.context, 1.0),
-            self.base_out,
-            self.why("idle", capacity, self.context),
-        )
+        why = self.why("idle", capacity, self.context)
+        self.add_output(Sentence("price_sheet.output_batch"), why, capacity, self.context, utilisation=1.0)
         self.add(
             Sentence("price_sheet.input_batch"),
             self.input_usd(self.isl) * self.utilisation,

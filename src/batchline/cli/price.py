@@ -9,7 +9,6 @@ import click
 from batchline.cli import _options, _output, _question
 from batchline.cli._language import current, say, told
 from batchline.cli._spoken import Spoken
-from batchline.errors import InputError
 from batchline.strings import text
 from batchline.units import format_time, format_usd, parse_tokens
 
@@ -58,15 +57,17 @@ if TYPE_CHECKING:
     metavar="[NAME]",
     help=text("help.market_name"),
 )
+@click.option("--plot", type=click.Path(dir_okay=False), metavar="FILE", help=text("help.price_plot"))
+@click.option("--theme", type=click.Choice(["light", "dark"]), default="light", help=text("help.price_theme"))
 @_options.output_options
 def command(model: str, **options: Any) -> None:
     """Derive a price sheet from what tokens cost: input, cached, output, long context, fast and batch mode.
 
     \b
     batchline price llama-3.1-70b --on 4xh100 --weights fp8 --tpot 40ms --utilisation 0.6 --margin 0.3
-    batchline price deepseek-v3 --on 16xh200 --tp 1 --dp 16 --ep 16 --market deepseek-v3
+    batchline price deepseek-v3 --on 16xh200 --tp 1 --dp 16 --ep 16 --market deepseek-v3 --plot prices.png
     """
-    from batchline import price_sheet
+    from batchline import market, price_sheet
 
     deployment = _options.deployment_of(model, options)
     sheet = price_sheet.price_sheet(
@@ -87,43 +88,28 @@ def command(model: str, **options: Any) -> None:
         _output.warn(warning)
     rows = None
     if options["market_name"] is not None:
-        rows = _compared(deployment, sheet, options["market_name"] or deployment.architecture.name, options)
+        offers = market.offers(options["market_name"] or deployment.architecture.name)
+        rows = market.compare(sheet.at_full_use(), sheet.usd_per_hour, offers, sheet.isl, sheet.osl)
     if options["as_json"]:
-        market = {} if rows is None else {"market": [_flat(row) for row in rows]}
-        _output.print_json(sheet.to_dict() | market)
+        beside = {} if rows is None else {"market": [row.to_dict() for row in rows]}
+        _output.print_json(sheet.to_dict() | beside)
     elif options["as_csv"]:
         _output.print_csv([vars(row) for row in sheet.rows])
     else:
         _print(deployment, sheet, rows)
+    if options["plot"]:
+        from batchline import chart, chart_price
 
-
-def _compared(deployment: Deployment, sheet: PriceSheet, name: str, options: dict[str, Any]) -> list[Comparison]:
-    """APIs against the machine at full use, prompts and answers as asked."""
-    from batchline import cost, market
-
-    if deployment.usd_per_hour is None:  # the sheet refused it before
-        raise InputError("No price is known.")
-    second = deployment.usd_per_hour / 3600.0
-    isl, osl = options["isl"], options["osl"]
-    own = cost.token_costs(
-        deployment.usd_per_hour,
-        sheet.row("input").usd_per_mtok_cost * sheet.utilisation * isl / 1e6 / second,
-        sheet.row("output").usd_per_mtok_cost * sheet.utilisation * osl / 1e6 / second,
-        isl,
-        osl,
-    )
-    return market.compare(own, deployment.usd_per_hour, market.offers(name), isl, osl)
-
-
-def _flat(row: Comparison) -> dict[str, Any]:
-    return {**vars(row.offer), **{key: value for key, value in vars(row).items() if key != "offer"}}
+        drawn = chart_price.bars(sheet, rows or (), theme=options["theme"], language=current())
+        chart.save(drawn, options["plot"])
+        click.echo(say("price_sheet.plotted", file=options["plot"]), err=True)
 
 
 def _print(deployment: Deployment, sheet: PriceSheet, market: list[Comparison] | None) -> None:
     console = _output.console()
     console.print()
     source = "" if deployment.price is None else f" ({deployment.price.describe(language=current())})"
-    price = format_usd(deployment.usd_per_hour or 0.0)
+    price = format_usd(sheet.usd_per_hour)
     console.print(say("price_sheet.hour", title=told(sheet.title), price=price, source=source), style="bold")
     about = {"batch": f"{sheet.batch:,.0f}", "time": format_time(sheet.tpot_s)}
     line = say("price_sheet.about", **about, busy=f"{sheet.utilisation:.0%}", margin=f"{sheet.margin:.0%}")

@@ -437,9 +437,15 @@ def _serve_plans(app: FastAPI, answers: _Answers) -> None:
         return await answers.json("flips", asked, lambda: planning.flipped(asked.question, **asked.look))
 
     @app.post("/api/v1/price", tags=["plan"], response_model=model.Record, responses=_PROBLEMS)
-    async def price(asked: planning.PriceQuestion, language: Literal["en", "ko"] = "en") -> Response:
-        """Derive a price sheet from what tokens cost: `batchline price --json`."""
-        return await answers.json(f"price {language}", asked, lambda: planning.priced(asked, language))
+    async def price(
+        asked: planning.PriceQuestion,
+        language: Literal["en", "ko"] = "en",
+        theme: Literal["light", "dark"] = "light",
+        narrow: Annotated[bool, Query(description="The chart for a phone.")] = False,
+    ) -> Response:
+        """Derive a price sheet from what tokens cost, as `batchline price --json`, and draw it as Vega-Lite."""
+        key = f"price {language} {theme} {narrow}"
+        return await answers.json(key, asked, lambda: planning.priced(asked, language, theme, narrow=narrow))
 
     @app.post("/api/v1/simulate", tags=["simulation"], response_model=model.Record, responses=_PROBLEMS)
     async def simulate(asked: SimulatePageQuestion) -> Response:

@@ -34,7 +34,9 @@ from batchline.web.question import (
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from batchline.market import Comparison
     from batchline.planner import Candidate, Plan, Prefill, Question
+    from batchline.price_sheet import PriceSheet
 
 __all__ = ["PlanQuestion", "PriceQuestion", "flipped", "planned", "priced"]
 
@@ -113,6 +115,9 @@ class PriceQuestion(DeploymentQuestion, Brought):
     )
     prefix_hit_rate: Share = Field(default=0.9, description="Share of a prompt that a cache hit finds.")
     reading: Literal["predict", "bound", "serial"] = "predict"
+    market: Annotated[str, Field(max_length=200)] | None = Field(
+        default=None, description="Name under which APIs sell the model, for their prices; empty: its own."
+    )
 
 
 _NAMED = frozenset(PlanQuestion.model_fields) | {"price"}
@@ -315,22 +320,24 @@ def flipped(asked: PlanQuestion, language: str, theme: str, *, narrow: bool = Fa
     }
 
 
-def priced(asked: PriceQuestion, language: str = "en") -> dict[str, Any]:
-    """Derive a price sheet, as `batchline price --json` prints it.
+def priced(asked: PriceQuestion, language: str, theme: str, *, narrow: bool = False) -> dict[str, Any]:
+    """Derive a price sheet, as `batchline price --json` prints it, and draw it.
 
     Parameters
     ----------
     asked : PriceQuestion
         What was asked.
-    language : str
-        "en" or "ko", for what is `shown`.
+    language, theme : str
+        "en" or "ko", for what is `shown`; "light" or "dark".
+    narrow : bool
+        The chart for a phone.
 
     Returns
     -------
     dict
-        Rows and scalars, and the price of the deployment.
+        Rows and scalars, the price of the deployment, `market` where it was asked for, and `chart`.
     """
-    from batchline import price_sheet  # noqa: PLC0415
+    from batchline import chart_price, price_sheet  # noqa: PLC0415
 
     one = deployment_of(asked)
     try:
@@ -351,9 +358,11 @@ def priced(asked: PriceQuestion, language: str = "en") -> dict[str, Any]:
     except BatchlineError as error:
         raise RefusedFieldError("price", error) if one.price is None else error from None
     described = "" if one.price is None else one.price.describe(language)
+    market = _market(asked.market or one.architecture.name, sheet) if asked.market is not None else []
     return sheet.to_dict() | {
-        "usd_per_hour": one.usd_per_hour,
+        **({} if asked.market is None else {"market": [row.to_dict() for row in market]}),
         "price": described,
+        "chart": chart_price.bars(sheet, market, theme=theme, language=language, narrow=narrow),
         "shown": {
             "title": one.titled(language),
             "tpot": format_time(sheet.tpot_s),
@@ -362,3 +371,12 @@ def priced(asked: PriceQuestion, language: str = "en") -> dict[str, Any]:
             "notes": [told(note, language) for note in sheet.notes],
         },
     }
+
+
+def _market(name: str, sheet: PriceSheet) -> list[Comparison]:
+    from batchline import market  # noqa: PLC0415
+
+    try:
+        return market.compare(sheet.at_full_use(), sheet.usd_per_hour, market.offers(name), sheet.isl, sheet.osl)
+    except BatchlineError as error:
+        raise RefusedFieldError("market", error) from None

@@ -240,7 +240,7 @@ async function begin() {
       go("curve");
     },
   });
-  priceView = new PriceView();
+  priceView = new PriceView({ theme: themeNow });
   simulateView = new SimulateView({ theme: themeNow });
   files = new Files({
     config: (config) => { form.set({ config, model: undefined }); if (state.view !== "curve") go(state.view); },
