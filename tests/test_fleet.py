@@ -93,7 +93,7 @@ def test_a_shared_replica_divides_its_time():
 
 
 def test_it_says_how_many_devices_are_missing():
-    with pytest.raises(InputError, match=r"there are 6 h100\. 2 more h100 would do"):
+    with pytest.raises(InputError, match=r"there are 6 h100\. 2 h100 more would do"):
         fleet({"chat": 4.0}, [pool("p", "h100", 4, 8.0, chat=2.0)], {"h100": 6})
 
 

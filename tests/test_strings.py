@@ -240,3 +240,89 @@ def test_an_error_is_announced_in_the_language_of_the_run():
     done = subprocess.run(command, capture_output=True, text=True, check=False, env=dict(os.environ))
     assert done.returncode == 2
     assert done.stderr.startswith("오류: ")
+
+
+def error_names():
+    """Exceptions that Batchline raises, and those that are made of them."""
+    found, before = {"BatchlineError"}, 0
+    classes = [
+        node
+        for path in SRC.rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.ClassDef)
+    ]
+    while len(found) > before:
+        before = len(found)
+        found |= {node.name for node in classes if {ast.unparse(base).split(".")[-1] for base in node.bases} & found}
+    return found
+
+
+ERRORS = error_names()
+
+
+def written(node):
+    """Sentences that stand in an argument as plain text: two words or more, beside those that are told."""
+    if isinstance(node, ast.Constant):
+        if isinstance(node.value, str) and re.search(r"\w.* \w", node.value):
+            yield node.value
+    elif isinstance(node, ast.JoinedStr):
+        words = "".join(part.value if isinstance(part, ast.Constant) else "{}" for part in node.values)
+        if re.search("[A-Za-z]{2,}", words):
+            yield words
+    elif not isinstance(node, ast.Call):
+        for inner in ast.iter_child_nodes(node):
+            yield from written(inner)
+
+
+@pytest.mark.parametrize("path", [pytest.param(p, id=str(p.relative_to(SRC))) for p in sorted(SRC.rglob("*.py"))])
+def test_no_error_is_made_of_a_sentence_that_only_english_has(path):
+    kinds = strings.group("error", "en")
+    for node in ast.walk(ast.parse(path.read_text())):
+        if not isinstance(node, ast.Call):
+            continue
+        name = getattr(node.func, "id", getattr(node.func, "attr", ""))
+        if name not in ERRORS:
+            continue
+        given = [*node.args, *(keyword.value for keyword in node.keywords)]
+        if name == "UnknownNameError" and given and isinstance(given[0], ast.Constant):
+            kind = given.pop(0).value
+            assert f"kind_{re.sub('[^a-z]+', '_', kind.casefold())}" in kinds, (node.lineno, kind)
+        assert [words for one in given for words in written(one)] == [], node.lineno
+
+
+@pytest.mark.parametrize(
+    ("asked", "files"),
+    [
+        ("plan q.toml", {"q.toml": "model = llama"}),
+        ("plan q.toml", {"q.toml": 'model = "llama-3.1-8b"\nisll = 3\nosl = 4\n'}),
+        ("plan q.toml", {"q.toml": 'model = "llama-3.1-8b"\n'}),
+        ("plan missing.toml", {}),
+        ("curve llama-3.1-8b --on mine.toml", {"mine.toml": 'memory = "80"\nspeed = 3\n'}),
+        ("curve llama-3.1-8b --on mine.toml", {"mine.toml": "memory"}),
+        ("curve llama-3.1-8b --on h100 --profile p.toml", {"p.toml": "schema = 9"}),
+        ("curve x.gguf --on h100", {"x.gguf": "nothing"}),
+        ("curve . --on h100", {"config.json": "{"}),
+        ("simulate llama-3.1-8b --on h100 --isl 1k --osl 1k --rate 1 --workers 2", {}),
+        ("simulate llama-3.1-8b --on h100 --isl 1k --osl 1k --rate 1 --sweep rate=0,1", {}),
+        ("simulate llama-3.1-8b --on h100 --isl 1k --osl 1k --rate 1 --arrivals gamma:0", {}),
+        ("simulate llama-3.1-8b --on h100 --trace t.csv", {"t.csv": "arrival_s,isl,osl\n0,10,5\n1,ten,5\n"}),
+        ("simulate llama-3.1-8b --on h100 --trace t.csv", {"t.csv": "arrival_s,isl,osl\n5,10,5\n1,10,5\n"}),
+        ("simulate llama-3.1-8b --on h100 --trace t.csv", {"t.csv": "arrival_s,isl,osl\n5,10\n"}),
+        ("simulate llama-3.1-8b --on h100 --trace t.jsonl", {"t.jsonl": "[]\n"}),
+        ("simulate llama-3.1-8b --on h100 --trace missing.csv", {}),
+        ("validate t.csv", {"t.csv": "model,accelerator\n"}),
+        ("validate t.csv", {"t.csv": "a,b\n1,2\n"}),
+        ("measure t.json", {"t.json": '{"hello": 1}'}),
+        ("measure metrics.txt metrics.txt t.json", {"metrics.txt": "vllm:x", "t.json": "{}"}),
+        ("calibrate t.json --on h100 --model llama-3.1-8b", {"t.json": "[]"}),
+        ("price llama-3.1-8b --on h100 --market a-model-of-tomorrow", {}),
+    ],
+)
+def test_a_refusal_speaks_korean(asked, files, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for name, content in files.items():
+        (tmp_path / name).write_text(content)
+    with pytest.raises(BatchlineError) as caught:
+        CliRunner().invoke(cli, asked.split(), standalone_mode=False, catch_exceptions=False)
+    for part in strings.said_parts(caught.value, "ko"):
+        assert not part or re.search("[가-힣]", part), part

@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from batchline.errors import ConfigError, InputError, MissingFactError, UnitError, UnknownNameError
-from batchline.strings import Sentence
+from batchline.strings import Sentence, together
 from batchline.units import GIBI, GIGA, MEBI, TERA, parse_bandwidth, parse_bytes, parse_flops
 
 if TYPE_CHECKING:
@@ -113,28 +113,39 @@ class Accelerator:
             object.__setattr__(self, "label", self.name)
         unknown = [key for key in self.flops if key not in FORMATS]
         if unknown:
-            raise UnknownNameError("number format", unknown[0], FORMATS, "Rates are given for these formats.")
+            raise UnknownNameError("number format", unknown[0], FORMATS, Sentence("error.rates_of_formats"))
         for what, value, unit in self._quantities():
             if not math.isfinite(value) or value < _SMALLEST:
+                key = "rate" if what in self.flops else what
                 raise InputError(
-                    f"{what} of {self.label} is {value:g} {unit}.",
-                    f"It is counted in {unit}, so at least {_SMALLEST:,.0f}.",
-                    "Write the unit, like 80GB, 3.35TB/s or 989TFLOPS.",
+                    Sentence(
+                        "error.too_small",
+                        what=Sentence(f"error.the_{key}", format=what),
+                        label=self.label,
+                        given=f"{value:g}",
+                        unit=unit,
+                    ),
+                    Sentence("error.counted_in", unit=unit, smallest=f"{_SMALLEST:,.0f}"),
+                    Sentence("error.write_the_unit"),
                 )
         for what, small in (("scale_up_domain", self.scale_up_domain), ("tdp", self.tdp)):
             if small is not None and not (math.isfinite(small) and small > 0):
-                raise InputError(f"{what} of {self.label} is {small:g}.", "It must be more than 0.")
+                raise InputError(
+                    Sentence("error.what_is", what=what, label=self.label, given=f"{small:g}"),
+                    Sentence("error.must_be_above_0"),
+                )
         self._refuse_mixed_sparsity()
 
     def _quantities(self) -> list[tuple[str, float, str]]:
-        found = [("The memory", self.memory, "B"), ("The bandwidth", self.bandwidth, "B/s")]
+        """Name, value and unit of each, a rate by its format: what is said of one is read only when it is refused."""
+        found = [("memory", self.memory, "B"), ("bandwidth", self.bandwidth, "B/s")]
         optional = [
-            ("The visible memory", self.memory_visible, "B"),
-            ("The link bandwidth", self.link_bandwidth, "B/s"),
-            ("The peer bandwidth", self.peer_bandwidth, "B/s"),
+            ("visible_memory", self.memory_visible, "B"),
+            ("link_bandwidth", self.link_bandwidth, "B/s"),
+            ("peer_bandwidth", self.peer_bandwidth, "B/s"),
         ]
         found += [(what, value, unit) for what, value, unit in optional if value is not None]
-        return found + [(f"The {key} rate", value, "FLOP/s") for key, value in self.flops.items()]
+        return found + [(key, value, "FLOP/s") for key, value in self.flops.items()]
 
     def _refuse_mixed_sparsity(self) -> None:
         bf16 = self.flops.get("bf16")
@@ -142,9 +153,9 @@ class Accelerator:
             rate = self.flops.get(key)
             if bf16 and rate and rate > most * bf16:
                 raise InputError(
-                    f"{self.label}: {key} is {rate / bf16:.1f} times bf16, which no dense rate is.",
-                    f"At most {most:g} times; data sheets often print the rate with 2:4 sparsity, twice the dense one.",
-                    "Give dense rates for all formats.",
+                    Sentence("error.mixed_sparsity", label=self.label, format=key, times=f"{rate / bf16:.1f}"),
+                    Sentence("error.sparse_datasheets", most=f"{most:g}"),
+                    Sentence("error.give_dense_rates"),
                 )
 
     def flops_for(self, number_format: str) -> float:
@@ -174,7 +185,9 @@ class Accelerator:
         """
         key = _SYNONYMS.get(number_format, number_format)
         if key not in FORMATS:
-            raise UnknownNameError("number format", number_format, [*FORMATS, *_SYNONYMS], "These have rates.")
+            raise UnknownNameError(
+                "number format", number_format, [*FORMATS, *_SYNONYMS], Sentence("error.these_have_rates")
+            )
         rate = self.flops.get(key)
         if rate is None:
             known = ", ".join(self.flops) or "none"
@@ -481,7 +494,7 @@ def _power(text: str) -> float:
     """Read watts: "700W", "1.4kW" or a number."""
     match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*(k?)\s*w?\s*", text, flags=re.IGNORECASE)
     if not match:
-        raise UnitError(f"{text!r} is not a power.", "Write a number and a unit, like 700W.")
+        raise UnitError(Sentence("error.no_power", given=repr(text)), Sentence("error.write_power"))
     return float(match[1]) * (1000.0 if match[2] else 1.0)
 
 
@@ -491,12 +504,14 @@ def _read_toml(path: Path) -> Accelerator:
     try:
         content = tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
-        raise ConfigError(f"{path} cannot be read: {error.strerror or error}.") from error
+        raise ConfigError(Sentence("error.unreadable", path=f"{path}", reason=f"{error.strerror or error}")) from error
     except UnicodeDecodeError as error:
-        raise ConfigError(f"{path} is not text in UTF-8.") from error
+        raise ConfigError(Sentence("error.no_utf8", path=f"{path}")) from error
     except tomllib.TOMLDecodeError as error:
         raise ConfigError(
-            f"{path} is not TOML: {error}.", "Text stands in quotes.", 'A line looks like memory = "80GB".'
+            Sentence("error.no_toml", path=f"{path}", reason=f"{error}"),
+            Sentence("error.toml_text"),
+            Sentence("error.toml_line"),
         ) from error
     return _from_file(content, path)
 
@@ -508,9 +523,9 @@ def _from_file(content: dict[str, Any], path: Path) -> Accelerator:
         checked = _schema().model_validate(content)
     except ValidationError as error:
         raise ConfigError(
-            f"{path}: " + " ".join(_complaint(problem) for problem in error.errors()),
-            f"Keys: {', '.join(_schema().model_fields)}.",
-            "docs/accelerators.md has an example.",
+            Sentence("error.of_option", option=f"{path}", problem=together(map(_complaint, error.errors()))),
+            Sentence("error.keys", names=", ".join(_schema().model_fields)),
+            Sentence("error.see_accelerator_example"),
         ) from error
     values = checked.model_dump()
     values["flops"] = {key: rate for key, rate in values["flops"].items() if rate is not None}
@@ -525,11 +540,12 @@ def _from_file(content: dict[str, Any], path: Path) -> Accelerator:
 def _complaint(problem: Mapping[str, Any]) -> str:
     key = ".".join(str(part) for part in problem["loc"])
     if problem["type"] == "missing":
-        return f"{key} is missing."
+        return Sentence("error.key_missing", name=key)
     if problem["type"] == "extra_forbidden":
-        return f"{key} is no key of an accelerator."
+        return Sentence("error.no_key", name=key)
     cause = problem.get("ctx", {}).get("error")
-    return f"{key}: {cause if cause is not None else problem['msg'] + '.'}"
+    words = f"{problem['msg']}." if cause is None else cause.args[0]
+    return Sentence("error.of_option", option=key, problem=words)
 
 
 @functools.cache
@@ -542,11 +558,11 @@ def _schema() -> Any:
     def quantity(read: Callable[[str], float]) -> Any:
         def convert(value: Any) -> float:
             if isinstance(value, bool) or not isinstance(value, (str, int, float)):
-                raise ValueError(f"{value!r} is no quantity.")  # noqa: TRY004 - pydantic collects ValueError
+                raise ValueError(Sentence("error.no_quantity_here", given=repr(value)))  # noqa: TRY004 - pydantic collects ValueError
             try:
                 return read(value) if isinstance(value, str) else float(value)
             except (UnitError, InputError) as error:
-                raise ValueError(str(error)) from error
+                raise ValueError(together(filter(None, (error.problem, error.allowed, error.hint)))) from error
 
         return Annotated[float, BeforeValidator(convert)]
 

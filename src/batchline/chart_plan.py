@@ -13,7 +13,7 @@ import numpy as np
 from batchline.chart.axis import Axis, log_ticks
 from batchline.chart.placement import Label, Obstacle, beside, place, polyline
 from batchline.errors import InputError
-from batchline.strings import text, told
+from batchline.strings import Sentence, text, told
 from batchline.units import format_time, format_usd
 
 if TYPE_CHECKING:
@@ -168,7 +168,7 @@ def tornado(
     from batchline.chart import vega  # noqa: PLC0415
 
     if not bars:
-        raise InputError("There are no bars to draw.")
+        raise InputError(Sentence("error.no_bars"))
     palette, now, say = looks.palette(theme), answer.best.usd_per_month, partial(text, language=language)
     rows = [row for bar in bars for row in _halves(bar, answer.best, say, language)]
     order = [_called(bar.variable, say) for bar in bars]

@@ -12,7 +12,7 @@ import numpy as np
 from batchline.chart.axis import Axis, linear_ticks
 from batchline.chart.scene import FONT_SIZE, Line, Scene
 from batchline.errors import InputError
-from batchline.strings import text
+from batchline.strings import Sentence, text
 from batchline.units import format_rate, format_time
 
 if TYPE_CHECKING:
@@ -76,7 +76,7 @@ def over_time(
 
     seen = {name: np.asarray(values, dtype=float) for name, values in (log or {}).items()}
     if seen and ("time_s" not in seen or len({len(values) for values in seen.values()}) != 1):
-        raise InputError("A log to draw has the column time_s, and all columns have its length.")
+        raise InputError(Sentence("error.log_to_draw"))
     shown = [panel for panel in _PANELS if panel[0] != "kv_use" or result.kv_peak is not None or "kv_use" in seen]
     datasets: dict[str, list[dict[str, Any]]] = {}
     plots = []

@@ -12,7 +12,7 @@ import numpy as np
 
 from batchline import validate
 from batchline.errors import InputError
-from batchline.strings import text
+from batchline.strings import Sentence, text
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -55,7 +55,7 @@ def against_measured(outcomes: Sequence[Outcome], *, theme: str = "light", langu
 
     kept = [one for one in outcomes if one.point and not one.refused and one.point.tpot_s]
     if not kept:
-        raise InputError("No row has both a prediction and a measured TPOT.", "", "Fill decode_step_ms.")
+        raise InputError(Sentence("error.no_measured_tpot"), "", Sentence("error.fill_step"))
     summary = validate.summary(kept)
     palette = looks.palette(theme)
     engines = [name for name, _ in Counter(one.point.engine for one in kept if one.point).most_common(len(_COLOURS))]

@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
 from batchline.errors import ConfigError, MissingFactError, UnsupportedArchitectureError
+from batchline.strings import Sentence
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -183,7 +184,7 @@ def load(path: str | Path) -> Checkpoint:
     if path.is_dir():
         files = _safetensors_files(path)
         if not files:
-            raise ConfigError(f"{path} holds no .safetensors file.", hint="Give a folder or file with weights.")
+            raise ConfigError(Sentence("error.no_safetensors", path=f"{path}"), hint=Sentence("error.give_weights"))
         return Checkpoint(str(path), tuple(tensor for file in files for tensor in read_safetensors(file)))
     if path.suffix == ".gguf":
         return _load_gguf(path)
@@ -198,7 +199,7 @@ def _safetensors_files(folder: Path) -> list[Path]:
             table = json.loads(index.read_text(encoding="utf-8"))["weight_map"]
             names = sorted({str(name) for name in table.values()})
         except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-            raise ConfigError(f"{index} is no index of safetensors files: {error}.") from None
+            raise ConfigError(Sentence("error.no_index", index=f"{index}", reason=f"{error}")) from None
         return [folder / Path(name).name for name in names]
     found = sorted(folder.glob("*.safetensors"))
     return [path for path in found if path.name != "consolidated.safetensors" or len(found) == 1]
@@ -230,9 +231,12 @@ def read_safetensors(file: str | Path) -> list[Tensor]:
         size = path.stat().st_size - 8 - length
         return [_safetensor(name, entry, size) for name, entry in header.items() if name != "__metadata__"]
     except OSError as error:
-        raise ConfigError(f"{path} cannot be read: {error.strerror or error}.") from None
+        raise ConfigError(Sentence("error.unreadable", path=f"{path}", reason=f"{error.strerror or error}")) from None
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        raise ConfigError(f"{path} is no safetensors file: {error}.", hint="Download it again.") from None
+        raise ConfigError(
+            Sentence("error.no_safetensors_file", path=f"{path}", reason=f"{error}"),
+            hint=Sentence("error.download_again"),
+        ) from None
 
 
 def _safetensor(name: str, entry: Mapping[str, Any], limit: int) -> Tensor:
@@ -289,9 +293,11 @@ def read_gguf(file: str | Path) -> tuple[dict[str, Any], list[Tensor]]:
             reader = _Gguf(stream, path.stat().st_size)
             return reader.read()
     except OSError as error:
-        raise ConfigError(f"{path} cannot be read: {error.strerror or error}.") from None
+        raise ConfigError(Sentence("error.unreadable", path=f"{path}", reason=f"{error.strerror or error}")) from None
     except (ValueError, KeyError, struct.error, OverflowError, RecursionError, MemoryError) as error:
-        raise ConfigError(f"{path} is no GGUF file that can be read: {error}.", hint="Download it again.") from None
+        raise ConfigError(
+            Sentence("error.no_gguf", path=f"{path}", reason=f"{error}"), hint=Sentence("error.download_again")
+        ) from None
 
 
 class _Gguf:
@@ -398,7 +404,9 @@ def gguf_config(checkpoint: Checkpoint) -> dict[str, Any]:
     name = metadata.get("general.architecture")
     if not isinstance(name, str) or name not in families or name == "common":
         known = ", ".join(key for key in families if key != "common")
-        raise UnsupportedArchitectureError(f"The GGUF architecture {name!r} is not known.", f"Known: {known}.")
+        raise UnsupportedArchitectureError(
+            Sentence("error.gguf_architecture", name=repr(name)), Sentence("error.known", names=known)
+        )
     table = families[name]
     keys = {**families["common"], **table["keys"]}
     config = {key: metadata.get(f"{name}.{gguf_key}") for key, gguf_key in keys.items()}
@@ -412,7 +420,7 @@ def gguf_config(checkpoint: Checkpoint) -> dict[str, Any]:
         config = {key: value for key, value in config.items() if "expert" not in key}
     shapes = {tensor.name: tensor.shape for tensor in checkpoint.tensors}
     if len(embedding := shapes.get("token_embd.weight", ())) != 2:
-        raise ConfigError(f"{checkpoint.source} has no token_embd.weight of two directions.")
+        raise ConfigError(Sentence("error.gguf_embedding", source=checkpoint.source))
     config["vocab_size"] = embedding[1]
     config["tie_word_embeddings"] = "output.weight" not in shapes
     return _finished(config, table, name)
@@ -430,7 +438,7 @@ def _finished(config: dict[str, Any], table: Mapping[str, Any], name: str) -> di
         config.pop("num_key_value_heads", None)
         config.setdefault("q_lora_rank", None)
         if not isinstance(length, int) or not isinstance(rope, int):
-            raise ConfigError("The GGUF file has no deepseek2.attention.key_length_mla.", hint="Convert it anew.")
+            raise ConfigError(Sentence("error.gguf_mla"), hint=Sentence("error.convert_anew"))
         config["qk_nope_head_dim"] = length - rope
     return config
 
@@ -478,12 +486,12 @@ def fetch(hf_id: str) -> Fetched:
         import huggingface_hub  # noqa: PLC0415  # an extra, and 0.3 s
     except ImportError:
         raise MissingFactError(
-            f"{hf_id} is not in the catalogue, and fetching it needs huggingface_hub.",
-            hint="Run pip install 'batchline[hub]', or give a config.json.",
+            Sentence("error.needs_hub", hf_id=hf_id),
+            hint=Sentence("error.install_hub"),
         ) from None
     config = _fetch_json(huggingface_hub, hf_id, "config.json")
     if config is None:
-        raise ConfigError(f"{hf_id} has no config.json.", hint="Give a config.json.")
+        raise ConfigError(Sentence("error.hub_no_config", hf_id=hf_id), hint=Sentence("error.give_config"))
     quant = _fetch_json(huggingface_hub, hf_id, "hf_quant_config.json")
     return Fetched(config, quant, _fetch_headers(huggingface_hub, hf_id))
 
@@ -498,10 +506,11 @@ def _fetch_json(hub: Any, hf_id: str, name: str) -> Mapping[str, Any] | None:
         if missing and not isinstance(error, hub.errors.LocalEntryNotFoundError):
             return None
         raise ConfigError(
-            f"{hf_id}/{name} cannot be fetched: {_first_line(error)}", hint="Check the id, the network and HF_TOKEN."
+            Sentence("error.hub_not_fetched", hf_id=hf_id, name=name, reason=_first_line(error)),
+            hint=Sentence("error.check_hub"),
         ) from None
     if not isinstance(data, dict):
-        raise ConfigError(f"{hf_id}/{name} holds no JSON object.")
+        raise ConfigError(Sentence("error.hub_no_object", hf_id=hf_id, name=name))
     return data
 
 
@@ -513,7 +522,7 @@ def _fetch_headers(hub: Any, hf_id: str) -> Checkpoint | None:
     except hub.errors.NotASafetensorsRepoError:
         return None
     except (hub.errors.HfHubHTTPError, httpx.HTTPError, OSError, ValueError) as error:
-        raise ConfigError(f"The headers of {hf_id} cannot be fetched: {_first_line(error)}") from None
+        raise ConfigError(Sentence("error.hub_no_headers", hf_id=hf_id, reason=_first_line(error))) from None
     tensors = [
         Tensor(name, entry.dtype, tuple(entry.shape), entry.data_offsets[1] - entry.data_offsets[0])
         for file in files

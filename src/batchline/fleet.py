@@ -24,6 +24,7 @@ import numpy as np
 
 from batchline.cost import usd_per_month
 from batchline.errors import InputError, MissingFactError
+from batchline.strings import Sentence
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -219,25 +220,27 @@ def fleet(
 
 def _check(demand: Mapping[str, float], pools: Sequence[Pool], headroom: float) -> None:
     if not demand:
-        raise InputError("There is no workload.", "", "Name one or more with their rates.")
+        raise InputError(Sentence("error.no_workload"), "", Sentence("error.name_workloads"))
     if headroom < 0 or not math.isfinite(headroom):
-        raise InputError(f"Headroom is a share from 0 on, got {headroom:g}.")
+        raise InputError(Sentence("error.headroom_from_0", given=f"{headroom:g}"))
     for name, rate in demand.items():
         if not (rate > 0 and math.isfinite(rate)):
-            raise InputError(f"The rate of {name} is {rate:g}.", "It is more than 0 requests a second.")
+            raise InputError(
+                Sentence("error.fleet_rate", name=name, given=f"{rate:g}"), Sentence("error.above_0_per_s")
+            )
         if not any(pool.capacity.get(name, 0.0) > 0 for pool in pools):
             raise InputError(
-                f"No pool can serve {name}.",
+                Sentence("error.no_pool_serves", name=name),
                 "",
-                "Add one that keeps its promise, or loosen the promise: batchline plan says which deployments do.",
+                Sentence("error.add_pool"),
             )
     for pool in pools:
         if pool.usd_per_hour is None:
             raise MissingFactError(
-                f"The price of {pool.name} is not known.", "", "Give it in dollars per hour: a price is never assumed."
+                Sentence("error.no_pool_price", name=pool.name), "", Sentence("error.price_in_dollars")
             )
         if pool.devices < 1 or not pool.usd_per_hour > 0:
-            raise InputError(f"Pool {pool.name} needs 1 or more devices and a price above 0.")
+            raise InputError(Sentence("error.pool_needs", name=pool.name))
 
 
 @dataclass(frozen=True)
@@ -337,10 +340,12 @@ class _Problem:
 def _too_few(problem: _Problem, time_limit_s: float) -> InputError:
     missing = problem.missing_devices(time_limit_s)
     if not missing:
-        return InputError("No fleet was found in the time allowed.", "", "Allow more time or fewer pools.")
-    more = " and ".join(f"{n} more {name}" for name, n in missing.items())
+        return InputError(Sentence("error.no_fleet_in_time"), "", Sentence("error.more_time"))
+    more = ", ".join(f"{n} {name}" for name, n in missing.items())
     have = ", ".join(f"{n} {name}" for name, n in problem.limits.items())
-    return InputError(f"The devices do not suffice: there are {have}.", f"{more} would do.", "Or lower the rates.")
+    return InputError(
+        Sentence("error.devices_short", have=have), Sentence("error.would_do", more=more), Sentence("error.lower_rates")
+    )
 
 
 def _rows(problem: _Problem, counts: NDArray[np.float64]) -> list[Assignment]:

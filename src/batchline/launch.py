@@ -536,10 +536,10 @@ def _table() -> dict[str, Any]:
 def _check_layout(engine: str, settings: Settings) -> None:
     for name in ("tp", "pp", "dp", "ep", "replicas"):
         if getattr(settings, name) < 1:
-            raise InputError(f"{name} = {getattr(settings, name)}: it is 1 or more.")
+            raise InputError(Sentence("error.launch_from_1", name=name, given=f"{getattr(settings, name)}"))
     for name in ("model", "served_name", "host", "weights", "why_max_num_seqs"):
         if not str(getattr(settings, name) or "").isprintable():  # a line break would end a comment
-            raise InputError(f"{name} has a character that cannot be printed.", "", "Write it in one line.")
+            raise InputError(Sentence("error.not_printable", name=name), "", Sentence("error.write_one_line"))
     if settings.role not in _ROLES:
         raise UnknownNameError("role", settings.role, [role for role in _ROLES if role])
     if settings.role and "disaggregation" not in _table()[engine]:
@@ -551,14 +551,16 @@ def _check_layout(engine: str, settings: Settings) -> None:
             Sentence("error.other_layout"),
         )
     if not 0 < settings.gpu_memory_utilization <= 1:
-        raise InputError(f"A share of memory lies between 0 and 1, got {settings.gpu_memory_utilization}.")
+        raise InputError(Sentence("error.memory_share", given=f"{settings.gpu_memory_utilization}"))
 
 
 def _values(engine: str, entry: Mapping[str, Any], settings: Settings) -> dict[str, Any]:
     """Settings and what follows from them, under the names that launch_flags.toml uses."""
     kv_names = entry["kv"]
     if settings.kv not in kv_names:
-        raise UnknownNameError(f"KV cache format of {engine}", settings.kv, kv_names, Sentence("error.other_kv"))
+        raise UnknownNameError(
+            Sentence("error.kind_kv_format_of", engine=engine), settings.kv, kv_names, Sentence("error.other_kv")
+        )
     longest = settings.max_model_len or (settings.isl + settings.osl) or None
     per_rank = None if settings.max_num_seqs is None else max(1, settings.max_num_seqs // settings.dp)
     rounded = settings.weights != settings.checkpoint_weights

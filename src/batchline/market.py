@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from batchline import cost
 from batchline.errors import BatchlineError, UnknownNameError
+from batchline.strings import Sentence
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -168,7 +169,7 @@ def offers(model: str, *, on: dt.datetime | None = None) -> list[Offer]:
             if offer is not None:
                 found.append(offer)
     if not found:
-        raise UnknownNameError("model on the market", model, known, "Write provider:model to name one exactly.")
+        raise UnknownNameError("model on the market", model, known, Sentence("error.name_offer"))
     return sorted(found, key=lambda offer: (offer.usd_per_mtok_output, offer.usd_per_mtok_input, offer.provider))
 
 
@@ -229,9 +230,7 @@ def _package() -> Any:
     try:
         from genai_prices import data_snapshot  # noqa: PLC0415  (an extra)
     except ImportError:
-        raise BatchlineError(
-            "Prices of APIs need the package genai-prices.", "", "pip install 'batchline[market]'"
-        ) from None
+        raise BatchlineError(Sentence("error.needs_market"), "", Sentence("error.install_market")) from None
     return data_snapshot
 
 

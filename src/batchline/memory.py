@@ -271,7 +271,7 @@ def _held(weight: Weight, tp: int, kv_heads: int, copies: float, padding: int) -
         return 1.0 / kv_shards(tp, kv_heads)
     if weight.shard == "vocab":
         return pad_vocabulary(weight.rows, padding) / weight.rows / tp
-    raise InputError(f"{weight.module} is sharded as {weight.shard!r}, which memory does not know.")
+    raise InputError(Sentence("error.sharding_unknown", module=weight.module, given=repr(weight.shard)))
 
 
 def weight_bytes_per_device(
@@ -620,7 +620,7 @@ def kv_layout(
     131072.0
     """
     if not _kept(architecture):
-        raise InputError(f"{architecture.name} keeps no cache, so there is nothing to lay out.")
+        raise InputError(Sentence("error.no_cache", name=architecture.name))
     share = max(pipeline_layers(architecture.layers, pp)) / architecture.layers
     kinds = list(_kinds(architecture, kv, tp, windows))
     make = _shared if shared_pool else _apart

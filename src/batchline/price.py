@@ -239,7 +239,7 @@ def load(name: str) -> Price:
     """
     found = _counting(quotes(name))
     if not found:
-        raise _missing(name, "rental price", names())
+        raise _missing(name, Sentence("error.rental_price"), names())
     rates = sorted(quote.usd_per_hour for quote in found)
     return Price(
         accelerator=found[0].accelerator,
@@ -308,7 +308,7 @@ def owner_cost(name: str) -> OwnerCost:
     """
     entry = _owner_costs().get(_resolved(name))
     if entry is None:
-        raise _missing(name, "owner's cost", _owner_costs())
+        raise _missing(name, Sentence("error.owners_cost"), _owner_costs())
     return entry
 
 
@@ -380,11 +380,11 @@ def _resolved(name: str) -> str:
 
 def _missing(name: str, what: str, known: list[str] | dict[str, OwnerCost]) -> MissingFactError:
     near = closest(name, known)
-    allowed = f"Closest with one: {', '.join(near)}." if near else ""
+    allowed = Sentence("error.closest_with_one", names=", ".join(near)) if near else ""
     return MissingFactError(
-        f"The catalogue has no {what} of {name!r}.",
+        Sentence("error.no_catalogue_price", what=what, name=repr(name)),
         allowed,
-        "Give your own in dollars per device and hour: --price 2.5.",
+        Sentence("error.give_own_price"),
     )
 
 

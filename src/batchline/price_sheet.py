@@ -334,7 +334,10 @@ class PriceSheet(Shown):
         for one in self.rows:
             if one.name == name:
                 return one
-        raise InputError(f"The sheet has no line {name!r}.", f"It has {', '.join(one.name for one in self.rows)}.")
+        raise InputError(
+            Sentence("error.no_line", name=repr(name)),
+            Sentence("error.it_has", names=", ".join(one.name for one in self.rows)),
+        )
 
     def at_full_use(self) -> cost.TokenCosts:
         """What the plain request costs on a machine that is never idle, as `batchline.market.compare` takes it.

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 
 from batchline.errors import InputError
 from batchline.step import Coefficients
-from batchline.strings import text
+from batchline.strings import Sentence, text
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -335,7 +335,7 @@ class Prior:
         True
         """
         if confidence not in _CONFIDENCES:
-            raise InputError(f"There is no interval of {confidence:g}.", "Confidence is 0.5, 0.8 or 0.9.")
+            raise InputError(Sentence("error.no_interval", given=f"{confidence:g}"), Sentence("error.confidences"))
         factor = self.intervals[of][self.novelty(case)][_CONFIDENCES.index(confidence)]
         return 1.0 / factor, factor
 

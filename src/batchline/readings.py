@@ -328,13 +328,13 @@ def steady(
     """
     context = isl + osl / 2  # a sequence grows from isl to isl + osl while it decodes
     if sum(load is not None for load in (concurrency, rate, batch)) != 1:
-        raise InputError("A load is clients, a rate or a batch.", "", "Give one of concurrency, rate and batch.")
+        raise InputError(Sentence("error.a_load_is"), "", Sentence("error.give_one_load"))
     known = priors or prior.load()
     ideal, engine = ideal_of(deployment, context, isl), _believed(known, case_of(deployment)).coefficients
     capacity = deployment.capacity_batch(context)
     if prefill is not None:
         if concurrency is None:
-            raise InputError("A prefill pool is predicted for clients.", "", "Give concurrency.")
+            raise InputError(Sentence("error.pool_for_clients"), "", Sentence("error.give_concurrency"))
         return serving.disaggregated(
             ideal_of(prefill, context, isl),
             ideal,

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from batchline import prior
 from batchline.errors import InputError
 from batchline.planner import Candidate, Plan, Question, cheapest, space_of
-from batchline.strings import text, told
+from batchline.strings import Sentence, text, told
 from batchline.units import format_time, format_usd
 
 if TYPE_CHECKING:
@@ -183,7 +183,7 @@ def tornado(answer: Plan, share: float = 0.25, priors: Prior | None = None) -> t
         The share is not between 0 and 1.
     """
     if not 0 < share < 1:
-        raise InputError(f"A share lies between 0 and 1, got {share:g}.")
+        raise InputError(Sentence("error.share_between", given=f"{share:g}"))
     best, narrow, ask, bars = answer.best, _near(answer), _Asker(priors), []
     numbers = _numbers(answer.question, best)
     price = best.usd_per_hour / best.devices

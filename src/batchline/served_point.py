@@ -20,6 +20,7 @@ from batchline.deployment import Deployment
 from batchline.engine import Request
 from batchline.engine import names as engine_names
 from batchline.errors import BatchlineError, MeasurementError, closest
+from batchline.strings import Sentence
 from batchline.units import parse_tokens
 
 if TYPE_CHECKING:
@@ -242,15 +243,19 @@ def read(path: Path | str) -> list[Point | tuple[int, str]]:
             file.seek(0)
             rows = list(csv.DictReader(file, delimiter=max(",;\t", key=header.count)))
     except (OSError, UnicodeDecodeError, csv.Error) as error:
-        raise MeasurementError(f"{path} cannot be read: {error}.", "", "Give a CSV file.") from error
+        raise MeasurementError(
+            Sentence("error.unreadable", path=f"{path}", reason=f"{error}"), "", Sentence("error.give_csv")
+        ) from error
     if not rows:
-        raise MeasurementError(f"{path} has no rows.", "docs/validation.md lists the columns.", "Fill it.")
+        raise MeasurementError(
+            Sentence("error.no_table_rows", path=f"{path}"), Sentence("error.columns_listed"), Sentence("error.fill_it")
+        )
     known = {_column(name) for name in rows[0] if name}
     if missing := [name for name in _COLUMNS if name not in known]:
         raise MeasurementError(
-            f"{path} has no column {', '.join(missing)}.",
-            "docs/validation.md lists the columns.",
-            "Rename yours.",
+            Sentence("error.no_column", path=f"{path}", names=", ".join(missing)),
+            Sentence("error.columns_listed"),
+            Sentence("error.rename_columns"),
         )
     found: list[Point | tuple[int, str]] = []
     for line, row in enumerate(rows, 2):
@@ -388,7 +393,9 @@ class _Cells:
 
     def needed_text(self, name: str) -> str:
         if not (value := self.text(name)):
-            raise MeasurementError(f"{name} is missing.", "", f"Fill the column {name}.")
+            raise MeasurementError(
+                Sentence("error.key_missing", name=name), "", Sentence("error.fill_column", name=name)
+            )
         return value
 
     def number(self, name: str) -> float | None:
@@ -403,25 +410,39 @@ class _Cells:
             except BatchlineError:
                 value = math.nan
         if not 0 <= value <= _MOST:
-            raise MeasurementError(f"{name} is {text!r}.", "It is a number from 0 on.", "Mend the row or leave it out.")
+            raise MeasurementError(
+                Sentence("error.engine_value", name=name, given=repr(text)),
+                Sentence("error.number_from_0"),
+                Sentence("error.mend_row"),
+            )
         return value
 
     def needed(self, name: str) -> float:
         if not (value := self.number(name)):
-            raise MeasurementError(f"{name} is missing.", "", f"Fill the column {name}.")
+            raise MeasurementError(
+                Sentence("error.key_missing", name=name), "", Sentence("error.fill_column", name=name)
+            )
         return value
 
     def count(self, name: str) -> int | None:
         """A whole number from 1 on; None where nothing or 0 is said."""
         value = self.number(name)
         if value and value != round(value):
-            raise MeasurementError(f"{name} is {value:g}.", "It is a whole number.", "Mend the row or leave it out.")
+            raise MeasurementError(
+                Sentence("error.engine_value", name=name, given=f"{value:g}"),
+                Sentence("error.whole_number"),
+                Sentence("error.mend_row"),
+            )
         return round(value) if value else None
 
     def share(self, name: str) -> float:
         value = self.number(name) or 0.0
         if value > 1:
-            raise MeasurementError(f"{name} is {value:g}.", "It is a share from 0 to 1.", "Write 0.5 for 50%.")
+            raise MeasurementError(
+                Sentence("error.engine_value", name=name, given=f"{value:g}"),
+                Sentence("error.share_from_0_to_1"),
+                Sentence("error.write_half"),
+            )
         return value
 
     def yes(self, name: str) -> bool:
@@ -455,7 +476,9 @@ def _layout(cell: _Cells, named: int | None) -> tuple[int, int, int, int]:
     count = cell.count("n_gpus") or named or tp * pp * dp
     ep = min(cell.count("ep") or 1, count)
     if count % pp:
-        raise MeasurementError(f"{count} devices are not {pp} stages.", "", "Mend n_gpus or pp.")
+        raise MeasurementError(
+            Sentence("error.not_stages", count=f"{count}", pp=f"{pp}"), "", Sentence("error.mend_stages")
+        )
     if cell.yes("dp_attention"):
         return 1, pp, count // pp, ep
     if dp > 1 and tp * pp * dp == count:
@@ -470,15 +493,19 @@ def _pools(
     told = _told(cell)
     if told is None:
         raise MeasurementError(
-            "Prefill and decode ran on separate devices, and how many each had is not in the table.",
+            Sentence("error.apart_unknown"),
             "",
-            "Give prefill_gpus, prefill_workers, decode_gpus and decode_workers.",
+            Sentence("error.give_apart"),
         )
     prefill_gpus, prefill_workers, decode_gpus, decode_workers = told
 
     def one(devices: int, instances: int) -> tuple[int, int, int, int]:
         if not devices or not instances or devices % instances:
-            raise MeasurementError(f"{devices} devices are not {instances} instances.", "", "Mend the row.")
+            raise MeasurementError(
+                Sentence("error.not_instances", devices=f"{devices}", instances=f"{instances}"),
+                "",
+                Sentence("error.mend_the_row"),
+            )
         each = devices // instances
         return (1, 1, each, each) if cell.yes("dp_attention") else (each, 1, 1, min(cell.count("ep") or 1, each))
 
@@ -517,9 +544,9 @@ def _speculation(cell: _Cells) -> serving.Speculation | None:
         return serving.Speculation(acceptance, cell.number("draft_tokens") or 1.0)
     if how and not how.startswith(("none", "false", "off", "no", "0", "unknown")):
         raise MeasurementError(
-            "Speculative decoding was on, and its acceptance is not in the table.",
+            Sentence("error.no_acceptance"),
             "",
-            "Give acceptance (a share) and draft_tokens.",
+            Sentence("error.give_acceptance"),
         )
     return None
 

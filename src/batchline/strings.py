@@ -9,11 +9,14 @@ from __future__ import annotations
 import re
 from functools import cache
 from importlib import resources
-from typing import Final, Self
+from typing import TYPE_CHECKING, Final, Self
 
 from batchline.errors import BatchlineError, UnknownNameError
 
-__all__ = ["LANGUAGES", "Sentence", "group", "keys", "renamed", "said", "said_parts", "text", "told"]
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+__all__ = ["LANGUAGES", "Sentence", "group", "keys", "renamed", "said", "said_parts", "text", "together", "told"]
 
 LANGUAGES: Final = ("en", "ko")
 """Languages of the catalogue: English and Korean."""
@@ -179,6 +182,32 @@ def renamed(words: str, old: str, new: str) -> str:
     if isinstance(words, Sentence):
         return Sentence(words.key, **{name: renamed(field, old, new) for name, field in words.fields.items()})
     return words.replace(old, new)
+
+
+def together(words: Iterable[str], between: str = " ") -> str:
+    """Put sentences one after the other into one.
+
+    Parameters
+    ----------
+    words : iterable of str
+        At least one `Sentence`, or other words.
+    between : str
+        What stands between two.
+
+    Returns
+    -------
+    str
+        All of them, to be told in any language.
+
+    Examples
+    --------
+    >>> together([Sentence("error.one_or_more"), Sentence("error.whole_number")]).told("ko")
+    '1 이상이어야 합니다. 정수여야 합니다.'
+    """
+    first, *rest = words
+    for other in rest:
+        first = Sentence("error.one_and_other", one=first, between=between, other=other)
+    return first
 
 
 def told(words: str, language: str) -> str:

@@ -126,7 +126,7 @@ def format_gain(
     (True, True)
     """
     if weights is None and kv is None:
-        raise InputError("No other format is named.", "", "Give weights or kv, like weights='fp8'.")
+        raise InputError(Sentence("error.no_other_format"), "", Sentence("error.give_formats"))
     after = dataclasses.replace(before, weights=weights or before.weights, kv=kv or before.kv)
     coefficients = [(priors or prior.load()).coefficients(readings.case_of(one)) for one in (before, after)]
     grid = np.asarray(batches, dtype=float)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, TypeAlias
 import numpy as np
 
 from batchline.errors import InputError
+from batchline.strings import Sentence
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -136,8 +137,8 @@ class Cache:
             return self.elements * kv_format.index_bits / 8
         if kv_format.latent_only and self.elements:
             raise InputError(
-                f"The KV layout {kv_format.name} is for multi-head latent attention, and this model has other layers.",
-                hint="Use --kv fp8.",
+                Sentence("error.layout_needs_mla", name=kv_format.name),
+                hint=Sentence("error.use_kv_fp8"),
             )
         return self.elements * kv_format.bytes_per_element
 

@@ -13,7 +13,7 @@ from batchline.calibrate.observation import NOISE, SCATTER, Observation, Stack, 
 from batchline.calibrate.update import Belief, believe, jacobian, update
 from batchline.errors import InputError, MeasurementError
 from batchline.notebook import Shown
-from batchline.strings import Sentence
+from batchline.strings import Sentence, together
 from batchline.units import format_bytes, format_time
 
 if TYPE_CHECKING:
@@ -230,7 +230,7 @@ class Calibration(Shown):
             For another confidence.
         """
         if confidence not in QUANTILES:
-            raise InputError(f"There is no interval of {confidence:g}.", "Confidence is 0.5, 0.8 or 0.9.")
+            raise InputError(Sentence("error.no_interval", given=f"{confidence:g}"), Sentence("error.confidences"))
         factor = float(np.exp(QUANTILES[confidence] * self.total_spread(of)))
         return 1.0 / factor, factor
 
@@ -357,9 +357,9 @@ def calibrate(
     observations, refused = _observed(points, deployment)
     if not observations:
         raise MeasurementError(
-            "No point can be used for a calibration.",
-            "; ".join(refused[:3]) or "There is none.",
-            "Measure decode steps (batchline measure), or give concurrency, isl, osl and TPOT.",
+            Sentence("error.nothing_to_calibrate"),
+            together(refused[:3] or [Sentence("error.no_point")], "; "),
+            Sentence("error.measure_steps"),
         )
     priors = priors or prior.load()
     case = readings.case_of(deployment)

@@ -122,9 +122,9 @@ def three_rates(
     steps = [point for point in points if point.t_step_s and point.batch and point.context is not None]
     if len(steps) < _LEAST:
         raise MeasurementError(
-            f"{len(steps)} decode steps are too few for three rates and a constant.",
-            f"It takes {_LEAST} or more, over several batches and contexts.",
-            "Measure more of them, or state the accelerator with --on.",
+            Sentence("error.few_steps", count=f"{len(steps)}"),
+            Sentence("error.least_steps", least=f"{_LEAST}"),
+            Sentence("error.measure_more"),
         )
     batch, context, seconds = (
         np.array([getattr(point, name) for point in steps], dtype=float) for name in ("batch", "context", "t_step_s")

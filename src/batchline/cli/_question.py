@@ -10,7 +10,7 @@ import click
 
 from batchline.cli import _options
 from batchline.errors import InputError
-from batchline.strings import text
+from batchline.strings import Sentence, text
 from batchline.units import parse_price
 
 if TYPE_CHECKING:
@@ -49,14 +49,16 @@ def _count(text: str) -> int:
     try:
         return int(text)
     except ValueError:
-        raise InputError(f"{text!r} is no number of devices.", "", "Write it like h100=64.") from None
+        raise InputError(
+            Sentence("error.no_device_count", given=repr(text)), "", Sentence("error.write_device_count")
+        ) from None
 
 
 def _times(text: str) -> float:
     try:
         return float(text)
     except ValueError:
-        raise InputError(f"{text!r} is no number.", "", "Write it like h100=1.2.") from None
+        raise InputError(Sentence("error.no_number", given=repr(text)), "", Sentence("error.write_ratio")) from None
 
 
 NAMES = _Names()
@@ -163,9 +165,7 @@ def question_of(model: str, options: dict[str, Any]) -> Question:
         return Question.of_traffic(model, workload.trace(trace), **given)
     for name in ("isl", "osl"):
         if name not in given:
-            raise InputError(
-                f"How long are requests? --{name} is missing.", "", "Write --isl 4k --osl 1k, or --trace FILE."
-            )
+            raise InputError(Sentence("error.length_missing", name=name), "", Sentence("error.give_lengths_or_trace"))
     return Question(model=model, **given)
 
 
@@ -178,5 +178,9 @@ def _named(option: str, pairs: tuple[tuple[str, Any], ...], accelerators: tuple[
             found[accelerators[0]] = value
         else:
             flag = {"prices": "price"}.get(option, option)
-            raise InputError(f"--{flag} {value}: of which accelerator?", "", f"Write it like --{flag} h100={value}.")
+            raise InputError(
+                Sentence("error.of_which", flag=flag, given=f"{value}"),
+                "",
+                Sentence("error.write_of_which", flag=flag, given=f"{value}"),
+            )
     return found

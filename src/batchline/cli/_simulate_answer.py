@@ -10,6 +10,7 @@ import click
 from batchline.cli import _output
 from batchline.cli._language import current, say, told
 from batchline.errors import InputError
+from batchline.strings import Sentence
 from batchline.units import format_rate, format_time, format_usd
 
 if TYPE_CHECKING:
@@ -53,7 +54,7 @@ def brief(result: Result) -> dict[str, Any]:
 def rows(result: Result) -> list[dict[str, Any]]:
     """Every request, for programs."""
     if result.table is None:
-        raise InputError("There are too many requests to print.", "", "Take --requests to limit them, or --json.")
+        raise InputError(Sentence("error.many_to_print"), "", Sentence("error.limit_or_json"))
     columns = {name: values.tolist() for name, values in result.table.columns().items()}
     return [dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)]
 
@@ -152,6 +153,6 @@ def _save(result: Result, path: Path) -> None:
     from batchline.simulate.result import save_table
 
     if result.table is None:
-        raise InputError("Requests are kept up to two million.", "", "Take --requests to limit them.")
+        raise InputError(Sentence("error.kept_requests"), "", Sentence("error.limit_requests"))
     save_table(result.table, path)
     click.echo(say("simulate.saved", file=str(path)), err=True)

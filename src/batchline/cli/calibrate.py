@@ -151,9 +151,9 @@ def _other_engine(points: Sequence[MeasuredPoint], deployment: Deployment) -> li
 def _refuse(points: Sequence[MeasuredPoint], found: Sequence[Sequence[Hazard]], denied: Sequence[str]) -> NoReturn:
     names = sorted({hazard.name for some in found for hazard in some if hazard.excludes})
     raise MeasurementError(
-        f"None of the {len(points)} points can be trusted: {', '.join(names)}.",
+        Sentence("error.none_trusted", count=f"{len(points)}", names=", ".join(names)),
         " ".join(denied),
-        "batchline measure FILES tells of each; --overrule HAZARD fits them all the same.",
+        Sentence("error.overrule"),
     )
 
 
@@ -316,13 +316,11 @@ def _rates(points: Sequence[MeasuredPoint], files: tuple[str, ...], options: dic
 
     kept = hazards.usable(points, overrule=options["overrule"])
     if units.parse_devices(options["on"])[0] > 1:
-        raise InputError(
-            "Three rates are those of one device.", "", "Use --on custom, or give --bandwidth, --flops and --memory."
-        )
+        raise InputError(Sentence("error.rates_of_one"), "", Sentence("error.use_custom"))
     if options["out"] and options["memory"] is None:
-        raise InputError("A profile of your own hardware needs its memory.", "", "Give --memory, like --memory 16GB.")
+        raise InputError(Sentence("error.own_memory"), "", Sentence("error.give_memory"))
     if options["report"]:
-        raise InputError("A report needs an accelerator.", "", "Give --on NAME, or --bandwidth, --flops and --memory.")
+        raise InputError(Sentence("error.report_needs_device"), "", Sentence("error.give_on"))
     architecture = Architecture.load(options["model"])
     rates = three_rates(kept, architecture, weights=options["weights"], kv=options["kv"])
     flags = _flags(rates, options["memory"])

@@ -14,7 +14,7 @@ from batchline.cli import _options, _output
 from batchline.cli._language import current, say, told
 from batchline.cli._spoken import Spoken
 from batchline.errors import InputError, MeasurementError
-from batchline.strings import text
+from batchline.strings import Sentence, text
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -105,7 +105,9 @@ def command(targets: tuple[str, ...], **options: Any) -> None:
         target for target in targets if re.match(r"https?://|[\w.-]+:\d+(/|$)", target) and not Path(target).exists()
     ]
     if urls and len(targets) > 1:
-        raise InputError(f"{urls[0]} is one of {len(targets)} targets.", "One address, or any number of files.")
+        raise InputError(
+            Sentence("error.one_of_targets", given=f"{urls[0]}", count=f"{len(targets)}"), Sentence("error.one_address")
+        )
     if not urls:
         _read(targets, options)
     elif options["prometheus"] or re.search(r"/metrics/?$|/api/v1(/query(_range)?)?/?$", urls[0]):
@@ -154,9 +156,9 @@ def _probed(outcome: Outcome, out: Path, options: dict[str, Any]) -> None:
         raise outcome.stopped
     if not outcome.points:
         raise MeasurementError(
-            "Nothing was measured.",
+            Sentence("error.nothing_measured"),
             "",
-            "The warnings say why. Where time was short: more --max-seconds, or smaller batches and contexts.",
+            Sentence("error.warnings_say_why"),
         )
 
 
@@ -225,7 +227,7 @@ def _read(paths: Sequence[str], options: dict[str, Any]) -> None:
         _state(scrape.read(shots, options["model"]), Path(paths[-1]).name, options)
         return
     if scrapes:
-        raise InputError(f"{scrapes[0]} holds metrics.", "One scrape, or two of the same server, and no other files.")
+        raise InputError(Sentence("error.holds_metrics", given=f"{scrapes[0]}"), Sentence("error.one_scrape"))
     _show(read_all(paths), options)
 
 
@@ -265,7 +267,7 @@ def _bounds(points: Sequence[MeasuredPoint], options: dict[str, Any]) -> list[fl
 
     model = options["config"] or options["model"] or next((point.model for point in points if point.model), None)
     if model is None:
-        raise InputError("The points do not name their model.", "", "Say it: --config llama-3.1-70b.")
+        raise InputError(Sentence("error.no_model_named"), "", Sentence("error.say_model"))
     count, device = units.parse_devices(options["on"])
     deployment = Deployment.of(
         model, Accelerator.load(device), count=count, weights=options["weights"], kv=options["kv"]

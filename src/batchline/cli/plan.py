@@ -12,7 +12,7 @@ from batchline.cli import _options, _output, _plan_simulated, _question
 from batchline.cli._language import current, say, told
 from batchline.cli._spoken import Spoken
 from batchline.errors import BatchlineError, InputError
-from batchline.strings import text
+from batchline.strings import Sentence, text
 from batchline.units import format_time, format_usd
 
 if TYPE_CHECKING:
@@ -317,7 +317,7 @@ def _fleet(files: tuple[str, ...], options: dict[str, Any]) -> None:
         question = _question.question_of(path, dict(options) | {"available": ()})
         workload = Path(path).stem
         if question.rate is None:
-            raise InputError(f"{path} has no rate.", "", "A fleet needs one for each workload: rate = 5.")
+            raise InputError(Sentence("error.no_rate_of", name=f"{path}"), "", Sentence("error.fleet_needs_rate"))
         demand[workload] = question.rate
         made += planner.pools(question, workload, priors)
         for name, n in question.available.items():

@@ -10,7 +10,7 @@ from batchline.cli import _options, _output, _simulate_answer, _simulate_questio
 from batchline.cli._language import current, say
 from batchline.cli._spoken import Spoken
 from batchline.errors import InputError, UnknownNameError
-from batchline.strings import text
+from batchline.strings import Sentence, text
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -80,7 +80,7 @@ def command(model: str, **options: Any) -> None:
     elif options["find"]:
         _found(asked, options)
     elif options["workers"] or options["address"]:
-        raise InputError("--workers and --cluster share out many simulations.", "", "Add --find or --sweep.")
+        raise InputError(Sentence("error.many_simulations"), "", Sentence("error.add_find"))
     else:
         _single(asked, options)
 
@@ -151,7 +151,7 @@ def _bounds(asked: Question, pool: Pool, name: str) -> dict[str, int]:
     if name == "max_num_seqs":
         return {"low": 1, "high": seats}
     if asked.scheduler == "static":
-        raise InputError("Static batches have no token budget.", "", "Take --find max-num-seqs.")
+        raise InputError(Sentence("error.static_no_budget"), "", Sentence("error.find_seqs"))
     most = asked.max_num_batched_tokens or 4 * asked.deployment.account.max_num_batched_tokens
     return {"low": seats, "high": max(most, seats)}
 
@@ -162,7 +162,7 @@ def _swept(asked: Question, options: dict[str, Any]) -> None:
     for option in ("save", "plot", "plot_times"):
         if options[option]:
             name = option.replace("_", "-")
-            raise InputError(f"--{name} is of one simulation, --sweep makes many.", "", "Take --csv of the sweep.")
+            raise InputError(Sentence("error.of_one_simulation", name=name), "", Sentence("error.csv_of_sweep"))
     name, values = _values(options["sweep"])
     shown = options["as_json"] or options["as_csv"]
     cases = [_case(asked, name, value) for value in values]
@@ -193,7 +193,7 @@ def _case(asked: Question, name: str, value: float) -> Case:
     traffic = asked.served(pool)
     if name == "rate":
         if not asked.load.rate:
-            raise InputError("A sweep over the rate scales --rate.", "", "Give --rate as well.")
+            raise InputError(Sentence("error.sweep_scales"), "", Sentence("error.give_rate_too"))
         traffic = workload.rescaled(traffic, rate=value / asked.load.rate)
     return Case(pool=pool, traffic=traffic, options={**asked.options(), "promises": asked.promises})
 
@@ -212,5 +212,5 @@ def _values(text: str) -> tuple[str, list[float]]:
     except ValueError:
         values = []
     if not equals or not values or min(values) <= 0 or (name != "rate" and any(value % 1 for value in values)):
-        raise InputError(f"--sweep {text}: values above 0 with commas between them, like rate=1,2,4.")
+        raise InputError(Sentence("error.write_sweep", given=f"{text}"))
     return name, values

@@ -12,7 +12,7 @@ from batchline.cli import _options, _output
 from batchline.cli._language import current, say
 from batchline.cli._spoken import Spoken
 from batchline.errors import InputError
-from batchline.strings import text
+from batchline.strings import Sentence, text
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -96,7 +96,7 @@ def _tables(files: Iterable[str]) -> Iterable[Path]:
         path = Path(name)
         found = sorted(one for one in path.glob("*.csv") if one.name != _RIVAL) if path.is_dir() else [path]
         if not found:
-            raise InputError(f"{path} holds no CSV file.", "", "Give a file, or a folder of tables.")
+            raise InputError(Sentence("error.no_csv", path=f"{path}"), "", Sentence("error.give_table"))
         yield from found
 
 
@@ -116,7 +116,7 @@ def _write(path: str, text: str) -> None:
     try:
         Path(path).write_text(text, encoding="utf-8")
     except OSError as error:
-        raise InputError(f"{path!r} cannot be written: {error.strerror}.") from error
+        raise InputError(Sentence("error.not_written", given=repr(path), reason=f"{error.strerror}")) from error
     click.echo(say("validate.written", path=path), err=True)
 
 
@@ -124,7 +124,7 @@ def _published(drawn: Mapping[str, Any], *, as_json: bool) -> None:
     from batchline import published
 
     if drawn["plots"]:
-        raise InputError("There are no rows to draw.", "", "Give a CSV file.")
+        raise InputError(Sentence("error.no_rows_to_draw"), "", Sentence("error.give_csv"))
     data = published.load()
     if drawn["report"]:
         _write(drawn["report"], published.page(data))

@@ -16,6 +16,7 @@ from batchline.engine.workspace import (
     static_fraction,
 )
 from batchline.errors import InputError
+from batchline.strings import Sentence
 from batchline.units import GIBI, MEBI
 
 if TYPE_CHECKING:
@@ -63,11 +64,17 @@ class Request:
         for name in ("max_model_len", "max_num_seqs", "max_num_batched_tokens", "block"):
             value = getattr(self, name)
             if value is not None and value < 1:
-                raise InputError(f"{name} is {value}.", "It is 1 or more.", "Leave it out for the engine's default.")
+                raise InputError(
+                    Sentence("error.engine_value", name=name, given=f"{value}"),
+                    Sentence("error.one_or_more"),
+                    Sentence("error.leave_out_default"),
+                )
         fraction = self.gpu_memory_utilization
         if fraction is not None and not 0 < fraction <= 1:
             raise InputError(
-                f"gpu_memory_utilization is {fraction}.", "It lies above 0 and at most at 1.", "Write 0.9 for 90%."
+                Sentence("error.gpu_share", given=f"{fraction}"),
+                Sentence("error.above_0_to_1"),
+                Sentence("error.write_share"),
             )
 
 
@@ -277,7 +284,7 @@ def account(
     longest = case.request.max_model_len or architecture.max_context
     if not longest:
         raise InputError(
-            f"{architecture.name} states no longest context.", "", "Give --max-model-len, like --max-model-len 32k."
+            Sentence("error.no_longest_context", name=architecture.name), "", Sentence("error.give_max_model_len")
         )
     stages = memory.stage_weight_bytes(
         architecture,

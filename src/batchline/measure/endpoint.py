@@ -19,6 +19,7 @@ import numpy as np
 
 from batchline.errors import MeasurementError, UnknownNameError
 from batchline.measure.streams import Stream
+from batchline.strings import Sentence
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -104,7 +105,7 @@ def _base(url: str) -> tuple[str, str]:
     """Base address without credentials and query, and the API that the path names."""
     parts = urlsplit(url if "://" in url else f"http://{url}")
     if parts.scheme not in ("http", "https") or not parts.hostname:
-        raise MeasurementError(f"{url!r} is no address of an endpoint.", "", "Write it like http://localhost:8000/v1.")
+        raise MeasurementError(Sentence("error.no_endpoint", url=repr(url)), "", Sentence("error.write_endpoint"))
     path, api = parts.path.rstrip("/"), ""
     for ending, named in (("/chat/completions", "chat"), ("/completions", "completions")):
         if path.endswith(ending):
@@ -189,7 +190,10 @@ class Endpoint:
             if len(cards) != 1:
                 names = ", ".join(card["id"] for card in cards)
                 raise EndpointError(
-                    "model", "No model was named.", f"Served: {names}." if names else "", "Give --model NAME."
+                    "model",
+                    Sentence("error.model_not_named"),
+                    Sentence("error.served", names=names) if names else "",
+                    Sentence("error.give_model"),
                 )
             model = cards[0]["id"]
         card = next((card for card in cards if card["id"] == model), {})
@@ -257,7 +261,7 @@ class Endpoint:
             except EndpointError as error:
                 if error.kind != "request" or not self._without(error.problem):
                     raise
-        raise EndpointError("request", "The endpoint accepts no form of the request.")
+        raise EndpointError("request", Sentence("error.no_form"))
 
     def _without(self, message: str) -> bool:
         """Leave out what the server says it does not know; False when nothing is left to change."""
@@ -280,9 +284,13 @@ class Endpoint:
                 if "event-stream" not in response.headers.get("content-type", ""):
                     raise EndpointError(
                         "stream",
-                        f"{url} does not stream: it answered {response.headers.get('content-type', 'without a type')}.",
-                        "A stream of events is needed.",
-                        "Is there a proxy that collects answers?",
+                        Sentence(
+                            "error.no_stream",
+                            url=url,
+                            given=response.headers.get("content-type", "?"),
+                        ),
+                        Sentence("error.needs_stream"),
+                        Sentence("error.collecting_proxy"),
                     )
                 async for line in response.aiter_lines():
                     if not line.startswith("data:"):
@@ -293,7 +301,7 @@ class Endpoint:
                     events.append((now, data))
                     if len(events) > 2 * max_tokens + 64:
                         raise EndpointError(
-                            "server", f"The answer does not end: {len(events):,} events for {max_tokens:,} tokens."
+                            "server", Sentence("error.no_end", count=f"{len(events):,}", most=f"{max_tokens:,}")
                         )
         except httpx.HTTPError as error:
             raise self._transport(error, begun=bool(events)) from None
@@ -303,12 +311,12 @@ class Endpoint:
         if isinstance(error, (httpx.ConnectError, httpx.ConnectTimeout)):
             return EndpointError(
                 "refused",
-                f"Nobody answers at {self.url} ({self._clean(str(error))}).",
+                Sentence("error.nobody_answers", url=self.url, reason=self._clean(str(error))),
                 "",
-                "Is the server up, and is that its port?",
+                Sentence("error.server_up"),
             )
-        what = "broke the answer off" if begun else "broke the connection off"
-        return EndpointError("server", f"The server {what} ({self._clean(str(error) or type(error).__name__)}).")
+        what = "error.answer_broken_off" if begun else "error.connection_broken_off"
+        return EndpointError("server", Sentence(what, reason=self._clean(str(error) or type(error).__name__)))
 
     def _clean(self, text: str) -> str:
         text = " ".join(text.split())
@@ -321,49 +329,52 @@ class Endpoint:
     def _status(self, status: int, text: str, headers: httpx.Headers, model: str) -> EndpointError:
         said = self._clean(_message(text))
         if status in (401, 403):
-            given = "The key was refused" if self.key else "A key is needed"
-            return EndpointError(
-                "key", f"{given} ({status}).", "", f"Set {' or '.join(KEY_VARIABLES)} in the environment."
-            )
+            refused = Sentence("error.key_refused" if self.key else "error.key_needed", status=f"{status}")
+            return EndpointError("key", refused, "", Sentence("error.set_key", names=" or ".join(KEY_VARIABLES)))
         if status in (404, 405):
             if "model" in said.casefold():
                 return EndpointError(
                     "model",
-                    f"The model {model!r} is not served ({status}: {said}).",
+                    Sentence("error.model_not_served", model=repr(model), status=f"{status}", said=said),
                     "",
-                    "GET /v1/models lists what is.",
+                    Sentence("error.models_listed"),
                 )
             return EndpointError(
-                "path", f"There is no such path at {self.url} ({status}: {said}).", "", "Write the address up to /v1."
+                "path",
+                Sentence("error.no_path", url=self.url, status=f"{status}", said=said),
+                "",
+                Sentence("error.write_to_v1"),
             )
         if status == 429:
             wait = headers.get("retry-after", "")
             return EndpointError(
                 "rate",
-                f"The server limits the rate ({said or status}).",
+                Sentence("error.rate_limited", said=f"{said or status}"),
                 "",
-                "Ask for smaller batches, or lift the limit.",
+                Sentence("error.smaller_batches"),
                 wait_s=float(wait) if wait.isdigit() else 1.0,
             )
         if status >= 500:
-            return EndpointError("server", f"The server failed with {status}: {said or 'no message'}.")
+            return EndpointError(
+                "server", Sentence("error.server_failed", status=f"{status}", said=said or f"{status}")
+            )
         if 300 <= status < 400:
             return EndpointError(
                 "path",
-                f"{self.url} sends elsewhere: {self._clean(headers.get('location', ''))}.",
+                Sentence("error.sends_elsewhere", url=self.url, given=self._clean(headers.get("location", ""))),
                 "",
-                "Give that address; a key is not sent after it unasked.",
+                Sentence("error.give_that_address"),
             )
         if "stream_options" in said:
             return EndpointError(
                 "usage",
-                f"The server does not report usage in a stream ({said}).",
+                Sentence("error.no_stream_usage", said=said),
                 "",
-                "Token counts come from usage alone: update the server.",
+                Sentence("error.update_for_usage"),
             )
         if not any(name in said for name in self._extra) and _TOO_LONG.search(said):
-            return EndpointError("context", f"Prompt and answer do not fit ({said}).")
-        return EndpointError("request", f"The server refused the request with {status}: {said}.")
+            return EndpointError("context", Sentence("error.does_not_fit_context", said=said))
+        return EndpointError("request", Sentence("error.request_refused", status=f"{status}", said=said))
 
 
 def _message(text: str) -> str:
@@ -394,19 +405,19 @@ def _answer(start: float, events: list[tuple[float, str]], api: str) -> Answer:
     prompt, output = usage.get("prompt_tokens"), usage.get("completion_tokens")
     if not isinstance(prompt, int) or not isinstance(output, int):
         if not finish and not usage:
-            raise EndpointError("server", f"The answer ended without an end after {len(arrivals):,} tokens.")
+            raise EndpointError("server", Sentence("error.ended_early", count=f"{len(arrivals):,}"))
         raise EndpointError(
             "usage",
-            "The stream has no usage.",
-            "Token counts come from it alone.",
-            "Update the server, or ask it for stream_options.include_usage.",
+            Sentence("error.stream_no_usage"),
+            Sentence("error.usage_alone"),
+            Sentence("error.ask_for_usage"),
         )
     if not output:
         raise EndpointError(
             "server",
-            "The answer has no tokens.",
+            Sentence("error.no_answer_tokens"),
             "",
-            "The model ended at once and the server does not know ignore_eos.",
+            Sentence("error.no_ignore_eos"),
         )
     if not arrivals:
         # One token whose bytes are no whole character: the server sends its end and no text.
@@ -420,11 +431,13 @@ def _event(number: int, data: str) -> dict[str, Any]:
     try:
         event = json.loads(data)
     except ValueError:
-        raise EndpointError("server", f"Event {number:,} of the stream is no JSON: {data[:60]!r}.") from None
+        raise EndpointError(
+            "server", Sentence("error.event_no_json", number=f"{number:,}", given=repr(data[:60]))
+        ) from None
     if not isinstance(event, dict):
-        raise EndpointError("server", f"Event {number:,} of the stream is no object: {data[:60]!r}.")
+        raise EndpointError("server", Sentence("error.event_no_object", number=f"{number:,}", given=repr(data[:60])))
     if "error" in event and not event.get("choices"):
-        raise EndpointError("server", f"The server failed in the stream: {_message(data)[:_LONGEST_MESSAGE]}.")
+        raise EndpointError("server", Sentence("error.failed_in_stream", said=_message(data)[:_LONGEST_MESSAGE]))
     return event
 
 

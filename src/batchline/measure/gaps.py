@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from batchline.errors import MeasurementError
+from batchline.strings import Sentence
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -70,7 +71,7 @@ def batches_of(window: Window, engine: str) -> Batches:
             each = np.where(steps > 0, tokens / np.maximum(steps, 1), np.nan)
         return Batches(float(tokens.sum() / steps.sum()), each, steps, float(tokens.sum()), count)
     if running is None or not np.nansum(running):
-        raise MeasurementError("The server ran nothing in that time.", "", "Take the metrics under load.")
+        raise MeasurementError(Sentence("error.ran_nothing"), "", Sentence("error.under_load"))
     # A gauge of all engines together: the batch of one step is its share.
     each = (running[:-1] + running[1:]) / 2 / count
     return Batches(
@@ -81,7 +82,7 @@ def batches_of(window: Window, engine: str) -> Batches:
 def _busy_slots(window: Window, tokens: float) -> Batches:
     steps, mean = window.each("steps"), window.each("busy_per_step")
     if steps is None or mean is None or steps[-1] <= steps[0]:
-        raise MeasurementError("The server ran nothing in that time.", "", "Take the metrics under load.")
+        raise MeasurementError(Sentence("error.ran_nothing"), "", Sentence("error.under_load"))
     # The server gives the mean since its start; times the calls it is a counter.
     busy, calls = np.diff(np.nan_to_num(steps * mean)), np.diff(steps)
     with np.errstate(divide="ignore", invalid="ignore"):

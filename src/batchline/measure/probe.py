@@ -23,6 +23,7 @@ from batchline.measure import own_csv, prompts, streams
 from batchline.measure.endpoint import Answer, Endpoint, EndpointError, Served
 from batchline.measure.point import MeasuredPoint
 from batchline.measure.recognise import read
+from batchline.strings import Sentence
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -151,9 +152,9 @@ def probe(
         The endpoint cannot be measured at all: it says why; or `out` belongs to another run.
     """
     if not batches or not contexts or min(*batches, *contexts, repeats) < 1:
-        raise InputError("A probe needs a batch, a context and a number of repeats of 1 or more.")
+        raise InputError(Sentence("error.probe_needs"))
     if not (math.isfinite(max_seconds) and max_seconds > 0):
-        raise InputError(f"A time limit must be more than 0, got {max_seconds:g} s.")
+        raise InputError(Sentence("error.limit_above_0", given=f"{max_seconds:g}"))
     levels = [_Level(batch, context) for batch in dict.fromkeys(batches) for context in dict.fromkeys(contexts)]
     levels.sort(key=lambda level: level.cost)
     run = _Run(levels, max_seconds, repeats, quantile, on_progress)
@@ -194,9 +195,9 @@ class _Run:
             except TimeoutError:
                 raise EndpointError(
                     "server",
-                    f"{endpoint.url} did not answer one request within {self.max_seconds:g} s.",
+                    Sentence("error.no_answer_within", url=f"{endpoint.url}", limit=f"{self.max_seconds:g}"),
                     "",
-                    "Allow more with --max-seconds.",
+                    Sentence("error.allow_more"),
                 ) from None
             known = _resume(out, served.model)
             self.outcome.points = list(known.values())
@@ -424,9 +425,9 @@ def _resume(out: Path | None, model: str) -> dict[str, MeasuredPoint]:
     other = next((point for point in points if point.tool != TOOL or point.model != model), None)
     if other:
         raise MeasurementError(
-            f"{out} holds points of {other.model or other.tool!r}, not of {model!r}.",
+            Sentence("error.points_of_other", file=f"{out}", other=repr(other.model or other.tool), model=repr(model)),
             "",
-            "Give another file with --out.",
+            Sentence("error.other_out"),
         )
     return {point.label: point for point in points}
 

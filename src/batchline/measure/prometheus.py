@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit, urlunsplit
 
 from batchline.errors import MeasurementError
+from batchline.strings import Sentence
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -147,7 +148,10 @@ def parse(text: str, at_s: float = 0.0, source: str = "metrics") -> Snapshot:
         except ValueError:
             match = None
         if match is None:
-            raise MeasurementError(f"{source}, line {number} is no metric: {line[:60]!r}.", "Prometheus text is read.")
+            raise MeasurementError(
+                Sentence("error.no_metric", source=source, number=f"{number}", given=repr(line[:60])),
+                Sentence("error.prometheus_text"),
+            )
         labels = _labels(match[2] or "", source, number)
         found.setdefault(_COLON.sub(r"\1:", match[1]), []).append((labels, value))
     return Snapshot(at_s, {name: tuple(series) for name, series in found.items()})
@@ -158,7 +162,9 @@ def _labels(text: str, source: str, number: int) -> tuple[tuple[str, str], ...]:
     while place < len(text.rstrip().rstrip(",")):
         match = _LABEL.match(text, place)
         if match is None:
-            raise MeasurementError(f"{source}, line {number}: labels {text[:60]!r} cannot be read.")
+            raise MeasurementError(
+                Sentence("error.no_labels", source=source, number=f"{number}", given=repr(text[:60]))
+            )
         pairs.append((match[1], match[2].replace('\\"', '"').replace("\\n", "\n").replace("\\\\", "\\")))
         place = match.end()
     return tuple(sorted(pairs))
@@ -188,9 +194,9 @@ def load(path: str | Path, at_s: float = 0.0) -> Snapshot:
     try:
         return parse(path.read_text(encoding="utf-8"), at_s, path.name)
     except OSError as error:
-        raise MeasurementError(f"{path} cannot be read: {error.strerror}.") from None
+        raise MeasurementError(Sentence("error.unreadable", path=f"{path}", reason=f"{error.strerror}")) from None
     except UnicodeDecodeError:
-        raise MeasurementError(f"{path} is no text file.") from None
+        raise MeasurementError(Sentence("error.no_text", path=f"{path}")) from None
 
 
 def watch(
@@ -254,21 +260,25 @@ def _scrape(client: Any, url: str) -> Snapshot:
     response = client.get(url)
     if response.status_code != 200:
         hints = {
-            404: "Start vLLM as it is; SGLang and llama-server need --enable-metrics and --metrics.",
-            401: "Set BATCHLINE_API_KEY in the environment.",
+            404: Sentence("error.enable_metrics"),
+            401: Sentence("error.set_key", names="BATCHLINE_API_KEY"),
         }
-        raise MeasurementError(f"{url} answered {response.status_code}.", "", hints.get(response.status_code, ""))
-    if not is_metrics(response.text):
         raise MeasurementError(
-            f"{url} holds no metrics in Prometheus text.", "", "Is it the address that ends in /metrics?"
+            Sentence("error.answered", url=url, status=f"{response.status_code}"),
+            "",
+            hints.get(response.status_code, ""),
         )
+    if not is_metrics(response.text):
+        raise MeasurementError(Sentence("error.no_metrics_text", url=url), "", Sentence("error.ends_in_metrics"))
     return parse(response.text, time.monotonic(), url)
 
 
 def _unreachable(url: str, error: Exception) -> MeasurementError:
     if isinstance(error, MeasurementError):
         return error
-    return MeasurementError(f"Nobody answers at {url} ({error}).", "", "Is the server up, and is that its port?")
+    return MeasurementError(
+        Sentence("error.nobody_answers", url=url, reason=f"{error}"), "", Sentence("error.server_up")
+    )
 
 
 def query(
@@ -320,14 +330,16 @@ def query(
         raise _unreachable(base, error) from None
     except ValueError:
         raise MeasurementError(
-            f"{base} answered no JSON ({response.status_code}).", "", "Is it a Prometheus server?"
+            Sentence("error.answered_no_json", url=base, status=f"{response.status_code}"),
+            "",
+            Sentence("error.is_prometheus"),
         ) from None
     if not isinstance(answer, dict) or answer.get("status") != "success":
         said = answer.get("error", "") if isinstance(answer, dict) else ""
         raise MeasurementError(
-            f"{base} answered {response.status_code}: {str(said)[:200] or 'no result'}.",
+            Sentence("error.answered_saying", url=base, status=f"{response.status_code}", said=str(said)[:200] or "?"),
             "",
-            "Is it a Prometheus server?",
+            Sentence("error.is_prometheus"),
         )
     return _matrix(answer, base)
 
@@ -344,13 +356,14 @@ def _matrix(answer: Mapping[str, Any], source: str) -> list[Snapshot]:
                 moments.setdefault(float(at), {}).setdefault(name, []).append((labels, float(value)))
     except (KeyError, TypeError, ValueError) as error:
         raise MeasurementError(
-            f"{source}: the answer of Prometheus cannot be read ({error!r}).", "A matrix is expected."
+            Sentence("error.prometheus_unreadable", source=source, reason=repr(error)),
+            Sentence("error.matrix_expected"),
         ) from None
     if not moments:
         raise MeasurementError(
-            f"{source} has no metrics of an engine in that time.",
+            Sentence("error.no_engine_metrics", source=source),
             "",
-            "Does it scrape the engine? Ask for longer with --for.",
+            Sentence("error.scrape_longer"),
         )
     return [Snapshot(at, {name: tuple(found) for name, found in moments[at].items()}) for at in sorted(moments)]
 

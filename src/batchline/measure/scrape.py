@@ -127,7 +127,7 @@ class ServerState:
             There is no time of a token in the metrics.
         """
         if self.t_step_s is None and self.itl_mean_s is None:
-            raise MeasurementError(f"The metrics of {self.engine} hold no time of a step or a token.")
+            raise MeasurementError(Sentence("error.no_times_in_metrics", engine=self.engine))
         spread = None
         if self.t_step_s and self.t_step_low_s is not None and self.t_step_high_s is not None:
             spread = (self.t_step_high_s - self.t_step_low_s) / 2 / self.t_step_s
@@ -198,7 +198,7 @@ def read(snapshots: Sequence[Snapshot], model: str | None = None) -> ServerState
         No engine that is known, several models, a restart in between, or nothing was generated.
     """
     if not snapshots:
-        raise MeasurementError("There are no metrics to read.")
+        raise MeasurementError(Sentence("error.no_metrics"))
     alone = len(snapshots) == 1
     if alone:
         zero = {name: tuple((labels, 0.0) for labels, _ in series) for name, series in snapshots[0].series.items()}

@@ -13,6 +13,7 @@ import numpy as np
 
 from batchline.errors import MeasurementError
 from batchline.measure.prometheus import Snapshot, series_names
+from batchline.strings import Sentence
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -100,9 +101,9 @@ class Window:
         if np.any(change < 0):
             name = self.chosen(quantity, suffix)
             raise MeasurementError(
-                f"The counter {name.metric if name else quantity}{suffix} went down: the server was restarted.",
+                Sentence("error.counter_went_down", name=f"{name.metric if name else quantity}", suffix=suffix),
                 "",
-                "Take both scrapes from one run of the server.",
+                Sentence("error.both_of_one_run"),
             )
         return change
 
@@ -169,9 +170,9 @@ def engine_of(snapshots: Sequence[Snapshot]) -> str:
             return engine
     prefixes = sorted({name.split(":")[0].split("_")[0] for name in seen})[:8]
     raise MeasurementError(
-        f"No metric of an engine that is known; names begin with {', '.join(prefixes) or 'nothing'}.",
-        f"Known: {', '.join(engines())}.",
-        "Is it the engine's /metrics, and not a gateway's?",
+        Sentence("error.no_known_engine", names=", ".join(prefixes) or "nothing"),
+        Sentence("error.known", names=", ".join(engines())),
+        Sentence("error.not_a_gateway"),
     )
 
 
@@ -200,7 +201,11 @@ def model_of(snapshots: Sequence[Snapshot], engine: str, model: str | None) -> s
     known = {name.metric for names in _table()[engine].values() for name in names}
     found = sorted({value for name in known for shot in snapshots for value in shot.label(name, "model_name")})
     if model is not None and found and model not in found:
-        raise MeasurementError(f"The metrics have no model {model!r}.", f"Models: {', '.join(found)}.")
+        raise MeasurementError(
+            Sentence("error.metrics_no_model", model=repr(model)), Sentence("error.models_are", names=", ".join(found))
+        )
     if model is None and len(found) > 1:
-        raise MeasurementError(f"The metrics are of several models: {', '.join(found)}.", "", "Name one with --model.")
+        raise MeasurementError(
+            Sentence("error.several_models", names=", ".join(found)), "", Sentence("error.name_one_model")
+        )
     return model or (found[0] if found else None)

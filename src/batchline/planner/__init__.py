@@ -35,6 +35,7 @@ from batchline.planner.question import BASES, Question, load_question
 from batchline.planner.replicas import replicas
 from batchline.planner.search import Search
 from batchline.planner.told import candidates, nearest
+from batchline.strings import Sentence
 
 if TYPE_CHECKING:
     from batchline.fleet import Pool
@@ -167,7 +168,7 @@ def pools(question: Question, workload: str, priors: Prior | None = None) -> lis
     [('l40s', 1)]
     """
     if question.users is not None:
-        raise InputError("A fleet is planned in requests a second.", "", "Give --rate instead of --users.")
+        raise InputError(Sentence("error.fleet_in_rates"), "", Sentence("error.rate_for_users"))
     asked = dataclasses.replace(question, rate=None)
     search = Search(asked, space_of(asked, priors or prior.load()))
     return replicas(search, workload)

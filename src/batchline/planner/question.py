@@ -291,18 +291,24 @@ class Question:
         try:
             data = tomllib.loads(text)
         except tomllib.TOMLDecodeError as error:
-            raise ConfigError(f"{source} is no TOML: {error}.", "", "batchline plan --save writes one.") from None
+            raise ConfigError(
+                Sentence("error.plan_no_toml", source=source, reason=f"{error}"), "", Sentence("error.plan_saves")
+            ) from None
         known = {entry.name for entry in dataclasses.fields(cls)}
         for name in data:
             if name not in known:
-                raise UnknownNameError(f"key of {source}", name, known, "batchline plan --save writes one.")
+                raise UnknownNameError(
+                    Sentence("error.kind_key_of", source=source), name, known, Sentence("error.plan_saves")
+                )
         for name in ("accelerators", "weights", "kv", "engines", "budgets"):
             if name in data:
                 data[name] = tuple(data[name]) if isinstance(data[name], list) else (data[name],)
         try:
             return cls(**data)
         except TypeError as error:
-            raise ConfigError(f"{source} is no question: {error}.", "It needs model, isl and osl.") from None
+            raise ConfigError(
+                Sentence("error.no_question", source=source, reason=f"{error}"), Sentence("error.question_needs")
+            ) from None
 
 
 def _toml(value: Any) -> str:
@@ -336,5 +342,7 @@ def load_question(path: str | Path) -> Question:
     try:
         text = Path(path).read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{path} cannot be read: {error}.", "", "batchline plan --save writes such a file.") from None
+        raise ConfigError(
+            Sentence("error.unreadable", path=f"{path}", reason=f"{error}"), "", Sentence("error.plan_saves_such")
+        ) from None
     return Question.from_toml(text, str(path))

@@ -288,7 +288,7 @@ def as_html(thing: Any, language: str = "", theme: str = "light") -> str:
         made = simulation_blocks(thing, language, theme)
     else:
         raise InputError(
-            f"A {type(thing).__name__} is not shown here.",
-            "A curve, a plan, a price sheet, a calibration or a simulation is.",
+            Sentence("error.not_shown", kind=f"{type(thing).__name__}"),
+            Sentence("error.shown_are"),
         )
     return to_fragment(*made)

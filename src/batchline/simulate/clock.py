@@ -26,6 +26,7 @@ import numpy as np
 
 from batchline.errors import InputError
 from batchline.step import decode_step, prefill
+from batchline.strings import Sentence
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -189,7 +190,7 @@ def tabulate(
     terms = decode_step(here, coefficients, batches * dp)
     decode = np.broadcast_to(np.asarray(terms.total - terms.kv, dtype=float), batches.shape).copy()
     if not np.all(np.isfinite(decode)) or not np.all(decode[1:] > 0.0):
-        raise InputError("A step of this engine would take no time, or for ever.", hint="Look at its coefficients.")
+        raise InputError(Sentence("error.no_time_or_forever"), hint=Sentence("error.look_at_coefficients"))
     kv = np.broadcast_to(np.asarray(decode_step(at, coefficients, dp).kv, dtype=float), contexts.shape)
     knots, values, slopes = _pieces(kv)
     one = prefill(here, coefficients, 1.0, attention_s=0.0, prompts=1)

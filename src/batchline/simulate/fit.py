@@ -21,6 +21,7 @@ import numpy as np
 
 from batchline.errors import InputError, UnknownNameError
 from batchline.simulate.replay import simulate
+from batchline.strings import Sentence
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -150,19 +151,21 @@ def _check(logged: Mapping[str, NDArray[np.float64]], start: Coefficients, names
         if not hasattr(start, name):
             raise UnknownNameError("coefficient", name, FITTED)
         if name not in _RATIOS and not getattr(start, name) > 0:
-            raise InputError(f"{name} starts at 0 and cannot be scaled.", hint="Start from the priors' coefficients.")
+            raise InputError(Sentence("error.not_scalable", name=name), hint=Sentence("error.start_from_priors"))
     sizes = {len(times) for times in logged.values()}
     if len(sizes) != 1 or 0 in sizes:
-        raise InputError("A fit needs as many logged TTFT as E2E, and at least one.")
+        raise InputError(Sentence("error.fit_logs"))
     for metric, times in logged.items():
         wrong = np.flatnonzero(~(times > 0))
         if len(wrong):
-            raise InputError(f"The logged {metric} of request {wrong[0]} is {times[wrong[0]]:g} s, not above 0.")
+            raise InputError(
+                Sentence("error.logged_above_0", metric=metric, row=f"{wrong[0]}", given=f"{times[wrong[0]]:g}")
+            )
 
 
 def _misfit(result: Result, logged: Mapping[str, NDArray[np.float64]]) -> float:
     if result.table is None:
-        raise InputError("A fit needs every request of the simulation.")
+        raise InputError(Sentence("error.fit_every"))
     total = 0.0
     for metric, simulated in (("ttft", result.table.ttft_s), ("e2e", result.table.e2e_s)):
         times = logged[metric]

@@ -66,12 +66,13 @@ class Pool:
 
     def __post_init__(self) -> None:
         if self.replicas < 1 or self.ranks < 1:
-            raise InputError(f"A pool has 1 or more engines, got {self.replicas} x {self.ranks}.")
+            raise InputError(Sentence("error.pool_from_1", replicas=f"{self.replicas}", ranks=f"{self.ranks}"))
         if self.clock.max_batch < self.scheduler.max_num_seqs:
             raise InputError(
-                f"The clock knows batches up to {self.clock.max_batch}, the scheduler allows "
-                f"{self.scheduler.max_num_seqs}.",
-                hint="Tabulate it with max_batch=scheduler.max_num_seqs.",
+                Sentence(
+                    "error.clock_batches", known=f"{self.clock.max_batch}", allowed=f"{self.scheduler.max_num_seqs}"
+                ),
+                hint=Sentence("error.tabulate"),
             )
 
     @property
@@ -83,18 +84,20 @@ class Pool:
         """What the event loop needs to know of these engines."""
         return _state.EngineKind(clock=self.clock, rules=self.scheduler.rules(), role=role, count=self.engines)
 
-    def unfit(self, requests: Requests) -> tuple[int, str, str] | None:
+    def unfit(self, requests: Requests, first: int = 0) -> tuple[str, str] | None:
         """Find a request that no engine of the pool could ever serve.
 
         Parameters
         ----------
         requests : Requests
             A chunk of them.
+        first : int
+            Number of the chunk's first request.
 
         Returns
         -------
-        tuple or None
-            Its place in the chunk, what it has, what is allowed; None if all fit.
+        tuple of str or None
+            What the request has, and what is allowed; None if all fit.
         """
         place = np.flatnonzero(~self.fits(requests))
         if not len(place):
@@ -102,10 +105,11 @@ class Pool:
         row = int(place[0])
         total = int(requests.isl[row] + requests.osl[row])
         if total > self.clock.max_tokens:
-            allowed = f"These engines serve up to {self.clock.max_tokens:,} (max_model_len)."
-            return row, f"has {total:,} tokens, prompt and answer", allowed
+            allowed = Sentence("error.engines_serve", most=f"{self.clock.max_tokens:,}")
+            return Sentence("error.request_tokens", row=f"{first + row}", tokens=f"{total:,}"), allowed
         held = (self.scheduler.kv_blocks or 0) * self.scheduler.block_size
-        return row, f"needs {total - 1:,} tokens of KV cache", f"The cache of an engine holds {held:,}."
+        needed = Sentence("error.request_cache", row=f"{first + row}", tokens=f"{total - 1:,}")
+        return needed, Sentence("error.cache_holds", held=f"{held:,}")
 
     def fits(self, requests: Requests) -> Any:
         """Whether an engine could serve each request.
@@ -275,7 +279,7 @@ def transfer_of(deployment: Deployment, bandwidth: float, latency_s: float = 0.0
     (0.0, 2.62144e-06)
     """
     if not bandwidth > 0:
-        raise InputError(f"A link of {bandwidth:g} B/s moves nothing.")
+        raise InputError(Sentence("error.link_moves_nothing", given=f"{bandwidth:g}"))
     short, long = (float(deployment.architecture.stored_bytes(n, deployment.kv)) for n in (1024, 2048))
     token = (long - short) / 1024
     return latency_s + max(short - 1024 * token, 0.0) / bandwidth, token / bandwidth

@@ -12,6 +12,7 @@ from batchline.goodput import Promise
 from batchline.simulate.pool import pool_of, transfer_of
 from batchline.simulate.search import smallest_replicas
 from batchline.simulate.sweep import Case, sweep
+from batchline.strings import Sentence
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -105,7 +106,7 @@ def refine(
         The plan has no candidate, or the question neither a rate nor users.
     """
     if not answer.candidates:
-        raise InputError("The plan has no candidate to simulate.")
+        raise InputError(Sentence("error.no_candidate"))
     question = answer.question
     load = traffic or _traffic(question, seed)
     promises = {name: Promise.parse(str(promise)) for name, promise in question.promises.items()}
@@ -181,7 +182,7 @@ def _traffic(question: Any, seed: int) -> Traffic:
         count = max(_REQUESTS, 10 * int(question.users))
         return workload.closed_loop(int(question.users), isl, osl, count=count, think_s=question.think_s, seed=seed)
     if question.rate is None:
-        raise InputError("The question has no load to simulate.", hint="Give --rate or --users.")
+        raise InputError(Sentence("error.no_load"), hint=Sentence("error.give_rate_or_users"))
     arrivals = (
         workload.Poisson(question.rate)
         if question.arrival_scv == 1

@@ -104,11 +104,11 @@ def simulate(
     if router not in ROUTERS:
         raise UnknownNameError("router", router, ROUTERS)
     if not (transfer_s >= 0 and transfer_token_s >= 0):
-        raise InputError("A transfer takes 0 s or longer.")
+        raise InputError(Sentence("error.transfer_from_0"))
     if prefill is not None and any(isinstance(one.scheduler, Static) for one in (pool, prefill)):
         raise InputError(
-            "Static batches compute a prompt and its answer on one engine.",
-            hint="Leave prefill (--prefill-replicas) out.",
+            Sentence("error.static_one_engine"),
+            hint=Sentence("error.no_prefill_replicas"),
         )
     most = {None: _KEPT, True: np.inf, False: 0}[keep_requests]
     kinds = [pool.kind("BOTH")] if prefill is None else [prefill.kind("PREFILL"), pool.kind("DECODE")]
@@ -169,7 +169,7 @@ def _fitting(traffic: Traffic, pools: tuple[Pool, ...]) -> Iterator[Requests]:
 def _choose(compiled: bool | None, count: int | None) -> bool:
     installed = _compile.has_numba()
     if compiled and not installed:
-        raise InputError("numba is not installed.", hint="pip install 'batchline[fast]', or leave compiled out.")
+        raise InputError(Sentence("error.no_numba"), hint=Sentence("error.install_fast"))
     if compiled is not None:
         return compiled
     return installed and (count is None or count > _COMPILING_PAYS)
@@ -278,14 +278,9 @@ def _feed(state: _state.State, chunks: Iterator[Requests], leaves: _Leaves, pool
         world.last = 1
         return
     for pool in pools:
-        wrong = pool.unfit(chunk)
+        wrong = pool.unfit(chunk, start)
         if wrong is not None:
-            row, problem, allowed = wrong
-            raise InputError(
-                f"Request {start + row} {problem}.",
-                allowed,
-                Sentence("error.leave_request_out"),
-            )
+            raise InputError(*wrong, Sentence("error.leave_request_out"))
     made = np.zeros(len(chunk), _records.STREAM)
     made["sent"] = chunk.arrival_s
     made["prompt"] = chunk.isl

@@ -14,7 +14,7 @@ import numpy as np
 from batchline import cost
 from batchline.errors import InputError, UnknownNameError
 from batchline.notebook import Shown
-from batchline.strings import keys, text
+from batchline.strings import Sentence, keys, text
 from batchline.units import format_rate
 
 if TYPE_CHECKING:
@@ -306,7 +306,9 @@ class Result(Shown):
         if metric not in METRICS:
             raise UnknownNameError("metric", metric, METRICS)
         if not 0 <= percentile <= 100:
-            raise InputError(f"p{percentile:g} is no percentile.", "It lies between 0 and 100.")
+            raise InputError(
+                Sentence("error.no_percentile", given=f"{percentile:g}"), Sentence("error.percentile_between")
+            )
         return quantile(self.sketches[metric], self._exact(metric), percentile)
 
     def _exact(self, metric: str) -> NDArray[np.float64] | None:
@@ -454,7 +456,7 @@ def save_table(table: Table, path: str | Path) -> None:
     elif suffix == ".parquet":
         _save_parquet(columns, path)
     else:
-        raise InputError(f"{path.name!r} names no table.", "It ends in .csv or .parquet.")
+        raise InputError(Sentence("error.no_result_table", name=repr(path.name)), Sentence("error.table_ends"))
 
 
 def _save_parquet(columns: dict[str, NDArray[Any]], path: Path) -> None:
@@ -469,9 +471,9 @@ def _save_parquet(columns: dict[str, NDArray[Any]], path: Path) -> None:
         importlib.import_module("polars").DataFrame(columns).write_parquet(path)
     except ImportError:
         raise InputError(
-            f"{path.name}: no library that writes Parquet is installed.",
-            "pyarrow or polars.",
-            "pip install pyarrow, or write a .csv file.",
+            Sentence("error.no_parquet_writer", name=path.name),
+            Sentence("error.pyarrow_or_polars"),
+            Sentence("error.install_pyarrow_or_csv"),
         ) from None
 
 

@@ -167,7 +167,11 @@ class Sglang:
             page_size=self.page_size,
         )
         if not self.schedule_conservativeness > 0.0:
-            raise InputError(f"schedule_conservativeness {self.schedule_conservativeness} is not above 0.")
+            raise InputError(
+                Sentence(
+                    "error.not_above_0", name="schedule_conservativeness", given=f"{self.schedule_conservativeness}"
+                )
+            )
 
     @property
     def max_num_seqs(self) -> int:
@@ -235,7 +239,7 @@ class Static:
     def __post_init__(self) -> None:
         _check(batch=self.batch, kv_tokens=self.kv_tokens)
         if not self.timeout_s >= 0.0:
-            raise InputError(f"timeout_s {self.timeout_s} is not 0 or more.")
+            raise InputError(Sentence("error.not_from_0", name="timeout_s", given=f"{self.timeout_s}"))
 
     @property
     def max_num_seqs(self) -> int:
@@ -306,7 +310,7 @@ class Train:
             block_size=self.block_size,
         )
         if not 0.0 < self.period_s < float("inf"):
-            raise InputError(f"period_s {self.period_s} is not above 0.")
+            raise InputError(Sentence("error.not_above_0", name="period_s", given=f"{self.period_s}"))
 
     @property
     def kv_tokens(self) -> int | None:

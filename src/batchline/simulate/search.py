@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from batchline.errors import InputError
 from batchline.simulate.sweep import Case, sweep
+from batchline.strings import Sentence
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -86,7 +87,7 @@ def smallest_replicas(
         No promise was given, or not even `most` replicas keep them.
     """
     if not promises:
-        raise InputError("The fewest replicas for what?", hint="Promise something, like --ttft p95:2s.")
+        raise InputError(Sentence("error.fewest_for_what"), hint=Sentence("error.promise_something"))
 
     tried: dict[int, Result] = {}
 
@@ -112,7 +113,9 @@ def smallest_replicas(
         if not high and low >= most:
             kept = tried[most].keeps()
             broken = ", ".join(metric for metric, good in kept.items() if not good)
-            raise InputError(f"Not even {most:,} replicas keep the promise of {broken}.", hint="Promise less.")
+            raise InputError(
+                Sentence("error.not_even", most=f"{most:,}", names=broken), hint=Sentence("error.promise_less")
+            )
     while high - low > 1:
         inner = sorted({low + math.ceil((high - low) * part / (width + 1)) for part in range(1, width + 1)} - {high})
         for count, good in zip(inner, keeps(inner), strict=True):
@@ -161,7 +164,7 @@ def best_knob(
         No such range.
     """
     if not 1 <= low <= high:
-        raise InputError(f"A knob from {low} to {high} has no values.")
+        raise InputError(Sentence("error.empty_knob", low=f"{low}", high=f"{high}"))
     tried: dict[int, Result] = {}
 
     def look(values: set[int]) -> int:

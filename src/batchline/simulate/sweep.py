@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from batchline.errors import ConfigError, InputError
 from batchline.simulate.replay import simulate
+from batchline.strings import Sentence
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -109,16 +110,16 @@ def cluster(address: str) -> Iterator[Callable[[], Executor]]:
         Nobody answers at the address.
     """
     if not re.fullmatch(r"(tcp|tls|ws|wss)://[^\s/]+:\d+", address):
-        raise InputError(f"{address!r} is no address of a Dask scheduler.", "It looks like tcp://10.0.0.1:8786.")
+        raise InputError(Sentence("error.no_dask_address", address=repr(address)), Sentence("error.dask_looks_like"))
     try:
         distributed = importlib.import_module("distributed")
     except ImportError:
-        raise InputError("dask.distributed is not installed.", hint="pip install 'batchline[cluster]'.") from None
+        raise InputError(Sentence("error.no_distributed"), hint=Sentence("error.install_cluster")) from None
     try:
         client = distributed.Client(address, timeout="10s")
     except (OSError, TimeoutError, ValueError) as error:
         raise ConfigError(
-            f"No Dask scheduler answers at {address}: {error}.", hint="Start one with `dask scheduler`."
+            Sentence("error.no_dask", address=f"{address}", reason=f"{error}"), hint=Sentence("error.start_dask")
         ) from None
     try:
         yield client.get_executor
@@ -191,6 +192,6 @@ def _each(cases: Sequence[Case], source: Callable[[], Executor] | None) -> Itera
             continue  # a worker died: what is left starts again on a fresh executor
         return
     raise InputError(
-        f"A worker was lost {_TRIES} times, {len(left)} simulations are not done.",
-        hint="Give the workers more memory, or use fewer.",
+        Sentence("error.worker_lost", tries=f"{_TRIES}", count=f"{len(left)}"),
+        hint=Sentence("error.more_worker_memory"),
     )

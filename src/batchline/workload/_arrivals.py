@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Protocol
 import numpy as np
 
 from batchline.errors import InputError
+from batchline.strings import Sentence
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -30,7 +31,7 @@ class Arrivals(Protocol):
 
 def _check(rate: float) -> None:
     if not 0 < rate < np.inf:
-        raise InputError(f"A rate of {rate:g} requests/s is not above 0.")
+        raise InputError(Sentence("error.arrival_rate", given=f"{rate:g}"))
 
 
 def _sums(gaps: Iterator[NDArray[np.float64]]) -> Iterator[NDArray[np.float64]]:
@@ -108,7 +109,7 @@ class GammaGaps:
     def __post_init__(self) -> None:
         _check(self.rate)
         if not 0 < self.cv < np.inf:
-            raise InputError(f"A coefficient of variation of {self.cv:g} is not above 0.")
+            raise InputError(Sentence("error.arrival_cv", given=f"{self.cv:g}"))
 
     def blocks(self, rng: np.random.Generator, size: int) -> Iterator[NDArray[np.float64]]:
         """Times of the next `size` requests, again and again [s]."""
@@ -134,7 +135,7 @@ class Bursts:
     def __post_init__(self) -> None:
         _check(self.rate)
         if self.size < 1:
-            raise InputError(f"A burst of {self.size} requests is none.")
+            raise InputError(Sentence("error.arrival_burst", given=f"{self.size}"))
 
     def blocks(self, rng: np.random.Generator, size: int) -> Iterator[NDArray[np.float64]]:
         """Times of the next `size` requests, again and again [s]."""
@@ -180,9 +181,9 @@ class Diurnal:
     def __post_init__(self) -> None:
         _check(self.rate)
         if not 1 <= self.peak <= 2:
-            raise InputError(f"A peak of {self.peak:g} times the mean rate is not between 1 and 2.")
+            raise InputError(Sentence("error.arrival_peak", given=f"{self.peak:g}"))
         if not 0 < self.period_s < np.inf:
-            raise InputError(f"A day of {self.period_s:g} s is not above 0.")
+            raise InputError(Sentence("error.arrival_day", given=f"{self.period_s:g}"))
 
     def blocks(self, rng: np.random.Generator, size: int) -> Iterator[NDArray[np.float64]]:
         """Times of the next `size` requests, again and again [s]."""

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Protocol
 import numpy as np
 
 from batchline.errors import InputError
+from batchline.strings import Sentence
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
@@ -47,7 +48,9 @@ class Lengths(Protocol):
 
 def _check_range(low: float, high: float) -> None:
     if not 1 <= low <= high <= _LONGEST:
-        raise InputError(f"Lengths from {low:g} to {high:g} tokens are no range.", "1 <= low <= high.")
+        raise InputError(
+            Sentence("error.no_length_range", low=f"{low:g}", high=f"{high:g}"), Sentence("error.rising_lengths")
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,7 +180,7 @@ class LogNormal:
     def __post_init__(self) -> None:
         _check_range(self.low, self.high)
         if not self.median > 0 or not self.sigma >= 0:
-            raise InputError(f"median {self.median:g} and sigma {self.sigma:g} make no log-normal distribution.")
+            raise InputError(Sentence("error.no_log_normal", median=f"{self.median:g}", sigma=f"{self.sigma:g}"))
 
     def _shares(self) -> tuple[float, float]:
         """Shares of the uncut distribution below its two ends; a length of n tokens stands for n - 1/2 to n + 1/2."""
@@ -212,7 +215,7 @@ class LogNormal:
             drawn = np.rint(self.median * np.exp(self.sigma * rng.standard_normal(count)))
             inside = drawn[(drawn >= self.low) & (drawn <= self.high)].astype(np.int64)
             if not len(inside) and sum(self._shares()) in {0.0, 2.0}:
-                raise InputError(f"No length of this distribution lies between {self.low} and {self.high} tokens.")
+                raise InputError(Sentence("error.no_length_between", low=f"{self.low}", high=f"{self.high}"))
             made = np.concatenate([made, inside])
         return made[:count]
 
@@ -240,9 +243,9 @@ class Histogram:
     def __post_init__(self) -> None:
         edges, weights = np.asarray(self.edges), np.asarray(self.weights, dtype=float)
         if len(edges) != len(weights) + 1 or np.any(np.diff(edges) < 1) or edges[0] < 1:
-            raise InputError("A histogram needs rising edges from 1 on, one more than weights.")
+            raise InputError(Sentence("error.histogram_edges"))
         if not np.all(weights >= 0) or not 0 < weights.sum() < np.inf:
-            raise InputError("The weights of a histogram are 0 or more, and not all 0.")
+            raise InputError(Sentence("error.histogram_weights"))
         object.__setattr__(self, "edges", edges.astype(np.int64))
         object.__setattr__(self, "weights", weights / weights.sum())
 
@@ -282,7 +285,7 @@ class Empirical:
     def __post_init__(self) -> None:
         values = np.asarray(self.values, dtype=np.int64)
         if not len(values):
-            raise InputError("There are no lengths to draw from.")
+            raise InputError(Sentence("error.no_lengths_to_draw"))
         _check_range(values.min(), values.max())
         object.__setattr__(self, "values", values)
 
@@ -326,7 +329,7 @@ def fit_log_normal(values: ArrayLike) -> LogNormal:
     """
     lengths = np.asarray(values, dtype=float)
     if not len(lengths):
-        raise InputError("There are no lengths to fit.")
+        raise InputError(Sentence("error.no_lengths_to_fit"))
     _check_range(lengths.min(), lengths.max())
     logs = np.log(lengths)
     return LogNormal(float(np.exp(logs.mean())), float(logs.std()), int(lengths.min()), int(lengths.max()))
@@ -359,7 +362,7 @@ def fit_histogram(values: ArrayLike, bins: int = 40) -> Histogram:
     """
     lengths = np.asarray(values, dtype=np.int64)
     if not len(lengths):
-        raise InputError("There are no lengths to fit.")
+        raise InputError(Sentence("error.no_lengths_to_fit"))
     _check_range(lengths.min(), lengths.max())
     edges = np.unique(np.rint(np.geomspace(lengths.min(), lengths.max() + 1, bins + 1)).astype(np.int64))
     weights, _ = np.histogram(lengths, bins=edges)

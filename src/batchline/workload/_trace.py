@@ -120,7 +120,7 @@ def trace(
     """
     path = Path(path)
     if not path.is_file():
-        raise ConfigError(f"There is no trace {path}.")
+        raise ConfigError(Sentence("error.no_trace", path=f"{path}"))
     if time_unit is not None and time_unit not in {*UNITS, "datetime"}:
         raise UnknownNameError("unit of time", time_unit, [*UNITS, "datetime"])
     schema = _recognise(path, columns or {}, time_unit)
@@ -154,7 +154,7 @@ def _recognise(path: Path, columns: Mapping[str, str], time_unit: str | None) ->
         if role not in known:
             raise UnknownNameError("column", role, sorted(known))
         if column not in names:
-            raise UnknownNameError("column", column, names, f"That is what {path.name} has.")
+            raise UnknownNameError("column", column, names, Sentence("error.what_it_has", name=path.name))
     for schema in schemas().values():
         changes: dict[str, Any] = dict(columns)
         mapped = replace(schema, **changes)
@@ -220,6 +220,11 @@ def _delimiter(header: str) -> str:
     return max(",;\t", key=header.count)
 
 
+def _is(name: str, given: str, what: str, **fields: str) -> Sentence:
+    """What stands in a column, and by the name of that sentence what it is not."""
+    return Sentence("error.row_value", name=name, given=given, what=Sentence(f"error.{what}", **fields))
+
+
 def _object(path: Path, row: int, line: str) -> dict[str, Any]:
     try:
         value = json.loads(line)
@@ -247,9 +252,9 @@ def _parquet(path: Path) -> tuple[list[str], Iterator[dict[str, list[Any]]]]:
         frame = importlib.import_module("polars").read_parquet(path)
     except ImportError:
         raise ConfigError(
-            f"{path.name}: no library that reads Parquet is installed.",
-            "pyarrow or polars.",
-            "pip install pyarrow, or save the trace as CSV.",
+            Sentence("error.no_parquet_reader", name=path.name),
+            Sentence("error.pyarrow_or_polars"),
+            Sentence("error.install_pyarrow_or_save"),
         ) from None
     return list(frame.columns), (part.to_dict(as_series=False) for part in frame.iter_slices(CHUNK))
 
@@ -343,7 +348,11 @@ class _Reader:
                 whole = [width == len(names) for width in widths]
                 for row, line, good in zip(rows, lines, whole, strict=True):
                     if not good and line:  # an empty line is no row
-                        self._refuse(int(row), f"{len(line)} columns, not {len(names)}", "rows of another width")
+                        self._refuse(
+                            int(row),
+                            Sentence("error.columns_not", given=f"{len(line)}", columns=f"{len(names)}"),
+                            "rows of another width",
+                        )
                 lines = list(itertools.compress(lines, whole))
                 rows = rows[np.array(whole)]
                 if not lines:
@@ -360,7 +369,9 @@ class _Reader:
                 try:
                     entry = _object(self.path, row, line)
                 except InputError as error:
-                    self._refuse(row, error.problem.partition(": ")[2].rstrip("."), "rows that are no JSON object")
+                    if not self.repair:
+                        raise InputError(error.problem, error.allowed, Sentence("error.mend_trace")) from None
+                    self._left_out("rows that are no JSON object")
                     continue
                 rows.append(row)
                 for name, values in columns.items():
@@ -371,8 +382,12 @@ class _Reader:
         """Raise for a row that cannot be, or count it as left out."""
         if not self.repair:
             raise InputError(
-                f"{self.path.name}, row {row}: {what}.", hint="Mend the trace, or use --repair to leave such rows out."
+                Sentence("error.trace_row", name=self.path.name, row=f"{row}", what=what),
+                hint=Sentence("error.mend_trace"),
             )
+        self._left_out(kind)
+
+    def _left_out(self, kind: str) -> None:
         self.repairs[f"{kind} left out"] += 1
 
     def _numbers(self, rows: NDArray[np.int64], name: str, values: list[Any]) -> NDArray[np.float64]:
@@ -387,7 +402,11 @@ class _Reader:
                 made[place] = float(value)
             except (ValueError, TypeError):
                 if not self.repair:
-                    self._refuse(int(rows[place]), f"{name} is {value!r}, no number", "rows without a number")
+                    self._refuse(
+                        int(rows[place]),
+                        _is(name, repr(value), "no_number_here"),
+                        "rows without a number",
+                    )
         return made
 
     def _times(self, rows: NDArray[np.int64], values: list[Any]) -> NDArray[np.float64]:
@@ -404,7 +423,7 @@ class _Reader:
                     made[place] = np.datetime64(str(value).removesuffix("Z"), "ns").astype(np.int64) / 1e9
                 except ValueError:
                     if not self.repair:
-                        what = f"{self.schema.arrival} is {value!r}, no date and time like 2023-11-16 18:15:46.68"
+                        what = _is(self.schema.arrival, repr(value), "no_date_here")
                         self._refuse(int(rows[place]), what, "rows without a time")
         return made
 
@@ -417,19 +436,19 @@ class _Reader:
         osl = self._numbers(rows, schema.osl, columns[schema.osl])
         good = np.ones(len(rows), dtype=bool)
         for wrong, name, values, what, kind in (
-            (~np.isfinite(times), schema.arrival, times, "no time", "rows without a time"),
-            (times < 0, schema.arrival, times, "before time 0", "rows before time 0"),
-            (~np.isfinite(isl), schema.isl, isl, "no number", "rows without a prompt length"),
-            (~np.isfinite(osl), schema.osl, osl, "no number", "rows without an answer length"),
-            (isl < 1, schema.isl, isl, "less than 1 token", "rows without a prompt"),
-            (osl < 1, schema.osl, osl, "less than 1 token", "rows without an answer"),
-            (isl > self.max_tokens, schema.isl, isl, f"above {self.max_tokens:,} tokens", "rows of absurd length"),
-            (osl > self.max_tokens, schema.osl, osl, f"above {self.max_tokens:,} tokens", "rows of absurd length"),
-            (isl % 1 != 0, schema.isl, isl, "no whole number", "rows with broken lengths"),
-            (osl % 1 != 0, schema.osl, osl, "no whole number", "rows with broken lengths"),
+            (~np.isfinite(times), schema.arrival, times, "no_time_here", "rows without a time"),
+            (times < 0, schema.arrival, times, "before_0_here", "rows before time 0"),
+            (~np.isfinite(isl), schema.isl, isl, "no_number_here", "rows without a prompt length"),
+            (~np.isfinite(osl), schema.osl, osl, "no_number_here", "rows without an answer length"),
+            (isl < 1, schema.isl, isl, "no_token_here", "rows without a prompt"),
+            (osl < 1, schema.osl, osl, "no_token_here", "rows without an answer"),
+            (isl > self.max_tokens, schema.isl, isl, "above_here", "rows of absurd length"),
+            (osl > self.max_tokens, schema.osl, osl, "above_here", "rows of absurd length"),
+            (isl % 1 != 0, schema.isl, isl, "no_whole_here", "rows with broken lengths"),
+            (osl % 1 != 0, schema.osl, osl, "no_whole_here", "rows with broken lengths"),
         ):
             for place in np.flatnonzero(wrong & good):
-                self._refuse(int(rows[place]), f"{name} is {values[place]:g}, {what}", kind)
+                self._refuse(int(rows[place]), _is(name, f"{values[place]:g}", what, most=f"{self.max_tokens:,}"), kind)
             good &= ~wrong
         if not good.all():
             columns = {name: list(itertools.compress(values, good)) for name, values in columns.items()}
@@ -446,9 +465,9 @@ class _Reader:
 
     def _unsorted(self, row: int, before: int) -> InputError:
         return InputError(
-            f"{self.path.name}, row {row}: sent before row {before}.",
-            "A trace is sorted by time.",
-            "Sort it, or use --repair.",
+            Sentence("error.sent_before", name=self.path.name, row=f"{row}", before=f"{before}"),
+            Sentence("error.sorted_by_time"),
+            Sentence("error.sort_or_repair"),
         )
 
     def _check_unit(self, times: NDArray[np.float64]) -> None:
@@ -459,19 +478,17 @@ class _Reader:
         raw = times / UNITS[given]
         gap = float(times[-1] - times[0]) / max(len(times) - 1, 1)
         enough = len(times) >= _ENOUGH and not self.unit_given
+        read = {"name": self.path.name, "column": self.schema.arrival, "unit": given}
         doubt = ""
         if times[0] > _EPOCH:
-            doubt = f"{self.schema.arrival} {raw[0]:.0f} {given} since 1970 lies thousands of years ahead"
+            doubt = Sentence("error.unit_far_ahead", **read, given=f"{raw[0]:.0f}")
         elif enough and gap > _SLOWEST_S and given == "s" and np.all(raw % 1 == 0):
-            doubt = f"whole numbers and {gap:,.0f} s between requests look like milliseconds"
+            doubt = Sentence("error.unit_too_slow", **read, gap=f"{gap:,.0f}")
         elif enough and 0 < gap < 1 / _FASTEST:
-            doubt = f"{1 / gap:,.0f} requests/s are hard to believe"
+            doubt = Sentence("error.unit_too_fast", **read, rate=f"{1 / gap:,.0f}")
         if doubt:
-            raise InputError(
-                f"{self.path.name}: is {self.schema.arrival} in {given}? {doubt[0].upper()}{doubt[1:]}.",
-                f"Units: {', '.join([*UNITS, 'datetime'])}.",
-                "Say it with --time-unit.",
-            )
+            units = Sentence("error.units", names=", ".join([*UNITS, "datetime"]))
+            raise InputError(doubt, units, Sentence("error.say_time_unit"))
 
     def _prefixes(
         self, tree: PrefixTree, rows: NDArray[np.int64], isl: NDArray[np.int64], columns: dict[str, list[Any]]
@@ -490,10 +507,8 @@ class _Reader:
             if name in {None, ""} or not size >= 1:
                 continue
             if size > prompt:
-                self._refuse(
-                    int(rows[place]), f"a shared beginning of {size:.0f} tokens in a prompt of {prompt}",
-                    "shared beginnings longer than their prompt",
-                )  # fmt: skip
+                longer = Sentence("error.beginning_too_long", shared=f"{size:.0f}", prompt=f"{prompt}")
+                self._refuse(int(rows[place]), longer, "shared beginnings longer than their prompt")
                 continue
             made[place] = tree.add([name], int(size), int(size))
         return made
@@ -504,6 +519,6 @@ class _Reader:
         if isinstance(names, str):  # a CSV keeps a list as text
             names = names.strip("[]() ").replace(",", " ").split()
         if not isinstance(names, (list, tuple)):
-            self._refuse(row, f"{self.schema.blocks} is {names!r}, no list of blocks", "lists of blocks")
+            self._refuse(row, _is(self.schema.blocks, repr(names), "no_blocks_here"), "lists of blocks")
             return []
         return list(names)

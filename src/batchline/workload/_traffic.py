@@ -146,17 +146,21 @@ def of_requests(
     prompts = np.broadcast_to(np.asarray(isl, dtype=np.int64), times.shape)
     answers = np.broadcast_to(np.asarray(osl, dtype=np.int64), times.shape)
     if not len(times):
-        raise InputError("There is no request.")
+        raise InputError(Sentence("error.no_requests"))
     wrong = np.flatnonzero(~(np.isfinite(times) & (times >= 0)))
     if len(wrong):
-        raise InputError(f"Request {wrong[0]} is sent at {times[wrong[0]]} s.", "A time is 0 or later.")
+        raise InputError(
+            Sentence("error.sent_at", row=f"{wrong[0]}", given=f"{times[wrong[0]]}"), Sentence("error.time_from_0")
+        )
     back = np.flatnonzero(np.diff(times) < 0)
     if len(back):
-        raise InputError(f"Request {back[0] + 1} is sent before the one in front of it.", hint="Sort by time.")
-    for label, lengths in (("prompt", prompts), ("answer", answers)):
+        raise InputError(Sentence("error.sent_before_last", row=f"{back[0] + 1}"), hint=Sentence("error.sort_by_time"))
+    for key, lengths in (("error.prompt_of", prompts), ("error.answer_of", answers)):
         short = np.flatnonzero(lengths < 1)
         if len(short):
-            raise InputError(f"The {label} of request {short[0]} has {lengths[short[0]]} tokens.", "It has 1 or more.")
+            raise InputError(
+                Sentence(key, row=f"{short[0]}", given=f"{lengths[short[0]]}"), Sentence("error.has_one_or_more")
+            )
     requests = Requests(arrival_s=times, isl=prompts, osl=answers, prefix=prefix, tree=tree)
     return Traffic(
         chunks=partial(_parts, requests),
@@ -215,9 +219,9 @@ def synthetic(
     454
     """
     if count is None and duration_s is None:
-        raise InputError("How many requests?", hint="Give a count, or for how long they are sent.")
+        raise InputError(Sentence("error.how_many"), hint=Sentence("error.give_count"))
     if (count is not None and count < 1) or (duration_s is not None and not 0 < duration_s < np.inf):
-        raise InputError("Traffic has 1 or more requests and lasts longer than 0 s.")
+        raise InputError(Sentence("error.traffic_from_1"))
     name = f"{type(arrivals).__name__} {arrivals.rate:g}/s"
     expected = None if duration_s is None else int(arrivals.rate * duration_s)
     chunks = partial(_synthetic, arrivals, isl, osl, count, duration_s, seed, shared_prefix)
@@ -293,7 +297,7 @@ def closed_loop(
     64
     """
     if concurrency < 1 or count < 1 or not 0 <= think_s < np.inf:
-        raise InputError("A closed loop has 1 or more users and requests, and a thinking time of 0 or more.")
+        raise InputError(Sentence("error.closed_loop"))
 
     chunks = partial(_thinking, isl, osl, count, think_s, seed)
     return Traffic(
@@ -334,7 +338,7 @@ def whole(traffic: Traffic) -> Requests:
     """
     chunks = list(traffic.chunks())
     if not chunks:
-        raise InputError(f"{traffic.name or 'The traffic'} has no request.")
+        raise InputError(Sentence("error.no_request", name=traffic.name or Sentence("error.the_traffic")))
     prefixes = [chunk.prefix for chunk in chunks if chunk.prefix is not None]
     return Requests(
         arrival_s=np.concatenate([chunk.arrival_s for chunk in chunks]),
@@ -375,7 +379,9 @@ def rescaled(traffic: Traffic, *, rate: float = 1.0, isl: float = 1.0, osl: floa
     """
     for name, factor in (("rate", rate), ("isl", isl), ("osl", osl)):
         if not 0 < factor < np.inf:
-            raise InputError(f"A {name} scaled by {factor:g} makes no sense.", "A factor is above 0.")
+            raise InputError(
+                Sentence("error.scaled_by", name=name, factor=f"{factor:g}"), Sentence("error.factor_above_0")
+            )
 
     return replace(traffic, chunks=partial(_rescaled, traffic, rate, isl, osl))
 
@@ -422,7 +428,7 @@ def repeated(traffic: Traffic, times: int) -> Traffic:
     [0.0, 1.0, 2.0, 3.0, 4.0, 5.0]
     """
     if times < 1:
-        raise InputError(f"Traffic cannot be repeated {times} times.")
+        raise InputError(Sentence("error.not_repeated", times=f"{times}"))
 
     count = None if traffic.count is None else traffic.count * times
     return replace(traffic, chunks=partial(_repeated, traffic, times), count=count)
@@ -468,7 +474,7 @@ def limited(traffic: Traffic, count: int) -> Traffic:
     2
     """
     if count < 1:
-        raise InputError(f"{count} requests are no traffic.")
+        raise InputError(Sentence("error.no_traffic", count=f"{count}"))
 
     known = None if traffic.count is None else min(traffic.count, count)
     return replace(traffic, chunks=partial(_limited, traffic, count), count=known)
