@@ -6,13 +6,14 @@ import html.parser
 import json
 import math
 import re
+import shutil
 
 import pytest
 from click.testing import CliRunner
 from hypothesis import given
 from hypothesis import strategies as st
 
-from batchline import planner, sweep
+from batchline import chart, planner, sweep
 from batchline.accelerator import Accelerator
 from batchline.architecture import Architecture
 from batchline.cli import curve as curve_command
@@ -40,8 +41,8 @@ def made(curve):
 @pytest.fixture
 def undrawn(monkeypatch):
     """Charts cost seconds; where the words are tested they stay away."""
-    for part in ("_of_curve", "_of_plan"):
-        monkeypatch.setattr(f"batchline.report.{part}.svg", lambda _: "<svg/>")
+    for part in ("_of_curve", "_of_plan", "_picture"):
+        monkeypatch.setattr(f"batchline.report.{part}.svg", lambda *_: "<svg/>")
 
 
 class Reader(html.parser.HTMLParser):
@@ -54,9 +55,9 @@ class Reader(html.parser.HTMLParser):
 
     def handle_starttag(self, tag, attrs):
         self.tags.append(tag)
-        if tag not in {"meta", "img", "br", "link"}:
+        if tag not in {"meta", "img", "br", "link", "source"}:
             self.open.append(tag)
-        self.links += [value for name, value in attrs if name in {"src", "href"}]
+        self.links += [value for name, value in attrs if name in {"src", "srcset", "href"}]
 
     def handle_endtag(self, tag):
         assert self.open.pop() == tag
@@ -71,7 +72,7 @@ def test_the_page_needs_nothing_else(made):
     assert "script" not in page.tags
     assert "link" not in page.tags
     assert all(link.startswith("data:image/svg+xml;base64,") for link in page.links)
-    assert len(page.links) == 2
+    assert len(page.links) == 8
     assert "default-src 'none'" in made.html
     assert len(made.html) < 500_000
 
@@ -128,6 +129,51 @@ def test_korean_and_dark(curve):
     assert '<html lang="ko">' in page
     assert "확실하지 않은 것" in page
     assert "#14171c" in page
+    assert "prefers-color-scheme" not in page.partition("<main>")[2]
+
+
+def test_by_itself_it_is_as_dark_as_the_system_of_its_reader(made, curve):
+    light, dark = (chart.theme.palette(theme) for theme in chart.THEMES)
+    assert 'content="light dark"' in made.html
+    for drawn in made.figures.values():
+        turned = re.match(r"<svg [^>]*><style>@media\(prefers-color-scheme:dark\){(.*)}</style>", drawn)[1]
+        colours = dict(re.findall(r'\[fill="(#\w+)"\]{fill:(#\w+)}', turned))
+        used = set(re.findall(r'(?:fill|stroke)="(#\w+)"', drawn))
+        assert used <= set(light.values())  # none stays as it was on the other background
+        assert set(colours.values()) <= set(dark.values())
+        assert colours[light["background"]] == dark["background"]
+    assert 'content="only light"' in report(curve, theme="light", today=DAY).html
+
+
+CHROMIUM = shutil.which("chromium")
+
+
+@pytest.mark.browser
+@pytest.mark.skipif(CHROMIUM is None, reason="Debian's chromium is not installed (apt-get install chromium)")
+def test_its_plots_flow_into_as_many_columns_as_there_is_room_for(made, tmp_path):
+    playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
+    file = tmp_path / "report.html"
+    file.write_text(made.html, encoding="utf-8")
+    where = "images => images.map((one) => { const box = one.getBoundingClientRect(); return [box.left, box.right]; })"
+    paper = "getComputedStyle(document.body).backgroundColor"
+    with playwright.sync_playwright() as play:
+        browser = play.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox", "--disable-gpu"])
+        for width, columns in ((380, 1), (800, 2), (1440, 3), (3840, 3)):
+            page = browser.new_page(viewport={"width": width, "height": 900})
+            page.goto(file.as_uri())
+            plots = page.locator(".gallery img").evaluate_all(where)
+            assert len({left for left, _ in plots}) == columns, width
+            assert all(0 <= left < right <= width for left, right in plots)
+            assert page.evaluate("document.documentElement.scrollWidth") == width
+            # Letters of 12 px in a picture of 414: on a phone they are 10 px at least.
+            assert all((right - left) / 414 * 12 > 10 for left, right in plots)
+            breakdown = page.locator("picture img").evaluate("one => one.currentSrc.length")
+            assert (breakdown != page.locator("picture img").evaluate("one => one.src.length")) == (width == 380)
+            for scheme, colour in (("dark", "rgb(20, 23, 28)"), ("light", "rgb(255, 255, 255)")):
+                page.emulate_media(color_scheme=scheme)
+                assert page.evaluate(paper) == colour
+            page.close()
+        browser.close()
 
 
 def test_unknown_languages_and_themes_are_refused(curve):
@@ -196,7 +242,7 @@ def test_the_parts_add_up(curve):
 
 def document(*some):
     colours = dict.fromkeys(("background", "text", "muted", "grid", "shade", "step"), "#000")
-    return blocks.Document("T", "by", "en", "light", colours, "Arial", (blocks.Section("S", some),))
+    return blocks.Document("T", "by", "en", colours, "Arial", (blocks.Section("S", some),))
 
 
 @given(st.text(max_size=60))
@@ -219,7 +265,8 @@ def test_no_text_breaks_a_markdown_table(text):
 
 def test_markdown_has_its_pictures_beside_it(made, tmp_path):
     files = made.save(tmp_path / "answer.md")
-    assert [file.name for file in files] == ["answer.md", "answer-six-plots.svg", "answer-breakdown.svg"]
+    plots = [f"answer-plot-{name.replace('.', '-')}.svg" for name in chart.PLOTS]
+    assert [file.name for file in files] == ["answer.md", *plots, "answer-breakdown.svg"]
     text = files[0].read_text(encoding="utf-8")
     for file in files[1:]:
         assert f"]({file.name})" in text

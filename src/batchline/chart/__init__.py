@@ -176,6 +176,7 @@ def breakdown(
     theme: str = "light",
     language: str = "en",
     batches: tuple[float, float] | None = None,
+    narrow: bool = False,
 ) -> dict[str, Any]:
     """Draw where the time of a step goes: the share of each part over the batch.
 
@@ -188,6 +189,8 @@ def breakdown(
         What `batchline.sweep.curve` gives.
     batch_axis, theme, language, batches
         As in `six_plots`.
+    narrow : bool
+        For a phone.
 
     Returns
     -------
@@ -210,7 +213,8 @@ def breakdown(
     from batchline.chart import vega  # noqa: PLC0415  (Altair)
 
     _check("theme", theme, THEMES)
-    story = _told(curve, batch_axis, language, batches, (), _breakdown.WIDTH)
+    width = _breakdown.NARROW if narrow else _breakdown.WIDTH
+    story = _told(curve, batch_axis, language, batches, (), width)
     found = _breakdown.breakdown(story, looks.palette(theme))
     drawn = vega.stack(found, story.x, theme=theme, language=language)
     return vega.finished(drawn, datasets=found.datasets, signals=found.signals, theme=theme, language=language)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from batchline import strings
-from batchline.chart._text import text_width
+from batchline.chart._text import text_width, wrapped
 from batchline.chart.scene import batch_text, rounded
 from batchline.chart.story import headline, milliseconds
 
@@ -19,12 +19,15 @@ if TYPE_CHECKING:
 
     from batchline.chart.story import Story
 
-__all__ = ["HEIGHT", "WIDTH", "Breakdown", "breakdown"]
+__all__ = ["HEIGHT", "NARROW", "WIDTH", "Breakdown", "breakdown"]
 
 WIDTH, HEIGHT = 560.0, 280.0
+NARROW = 210.0
+"""On a phone, beside which names of thin bands have room [px]."""
 
 _SIZE: Final = 13.0
 _THICK = _SIZE + 6  # px that a band needs for its name
+_PHONE: Final = 320.0  # px that a line above the narrow plot may take
 _SAME = {"compute_beyond": "compute"}
 
 
@@ -34,8 +37,10 @@ class Breakdown:
 
     Parameters
     ----------
-    title, subtitle : str
+    title : str
         Above the plot.
+    subtitle : str or list of str
+        Below it; a list has its lines.
     height : float
         Of the plot [px].
     datasets, signals : dict
@@ -43,7 +48,7 @@ class Breakdown:
     """
 
     title: str
-    subtitle: str
+    subtitle: str | list[str]
     height: float
     datasets: dict[str, list[dict[str, Any]]]
     signals: dict[str, Any]
@@ -93,7 +98,7 @@ def breakdown(story: Story, palette: Mapping[str, str]) -> Breakdown:
     Parameters
     ----------
     story : Story
-        The curve and how it is told, on an axis of `WIDTH`.
+        The curve and how it is told, on an axis of `WIDTH` or `NARROW`.
     palette : mapping
         Colours.
 
@@ -111,6 +116,7 @@ def breakdown(story: Story, palette: Mapping[str, str]) -> Breakdown:
     title = story.say("breakdown", batch=batch_text(story.batch), parts=listed)
     time, named = milliseconds(story.curve.optimum.t_step), headline(story.curve, story.language)
     subtitle = story.say("breakdown_subtitle", time=time, title=named)
+    phone = story.x.length < WIDTH
     fills = _fills(share, palette)
     rows = [
         {"role": name, "fill": fills[name], "order": i, "batch": rounded(b), "share": rounded(v)}
@@ -119,7 +125,7 @@ def breakdown(story: Story, palette: Mapping[str, str]) -> Breakdown:
     ]
     names = _names(story, share, fills)
     leaders = [
-        {"fill": row["fill"], "x": WIDTH + 1, "y": row["band"], "x2": row["x"] - 3, "y2": row["y"]}
+        {"fill": row["fill"], "x": story.x.length + 1, "y": row["band"], "x2": row["x"] - 3, "y2": row["y"]}
         for row in names
         if "band" in row
     ]
@@ -134,11 +140,11 @@ def breakdown(story: Story, palette: Mapping[str, str]) -> Breakdown:
         "x_low": rounded(story.x.low),
         "x_high": rounded(story.x.high),
         "x_ticks": story.x.ticks,
-        "title": title,
+        "title": wrapped(title, 15, _PHONE, bold=True) if phone else title,
     }
     return Breakdown(
         title=title,
-        subtitle=subtitle,
+        subtitle=wrapped(subtitle, 13, _PHONE) if phone else subtitle,
         height=HEIGHT,
         datasets={f"breakdown_{name}": values for name, values in datasets.items()},
         signals={f"breakdown_{name}": value for name, value in signals.items()},
@@ -162,7 +168,9 @@ def _names(story: Story, share: Mapping[str, NDArray[np.float64]], fills: Mappin
             inside.append({**row, **at, "align": "center", "fill": _ink(fills[name])})
         else:
             end = float(top[-1] + bottom[-1]) / 2
-            outside.append({**row, "x": WIDTH + 18, "y": end, "band": end, "align": "left", "fill": fills[name]})
+            outside.append(
+                {**row, "x": story.x.length + 18, "y": end, "band": end, "align": "left", "fill": fills[name]}
+            )
         below = below + values
     return inside + _spread(outside)
 

@@ -251,7 +251,7 @@ def stack(found: Breakdown, x_axis: Axis, *, theme: str, language: str) -> dict[
     palette = looks.palette(theme)
     frame = _Frame(
         key="breakdown",
-        subtitle=found.subtitle,
+        subtitle="",
         width=x_axis.length,
         height=found.height,
         log_x=x_axis.log,

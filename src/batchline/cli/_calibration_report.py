@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import datetime as dt
-import tempfile
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from batchline import __version__, chart, sweep
+from batchline import __version__, sweep
 from batchline.chart import theme as looks
 from batchline.cli._language import current, say, told
 from batchline.cli.calibrate import answer, columns, rows_of
-from batchline.report import Report
-from batchline.report.blocks import Document, Figure, Items, Section, Table, Text
+from batchline.report import SYSTEM, Report, six_figures
+from batchline.report.blocks import Document, Items, Section, Table, Text
 from batchline.units import format_usd
 
 if TYPE_CHECKING:
@@ -42,8 +40,8 @@ def report(found: Found) -> Report:
             title=say("calibrate.title", deployment=found.calibration.deployment.titled(current())),
             byline=f"Batchline {__version__}, {day}",
             language=current(),
-            theme="light",
             colours=looks.palette("light"),
+            dark=looks.palette("dark"),
             font=looks.font(current()),
             sections=tuple(sections),
         )
@@ -64,11 +62,9 @@ def _plots(found: Found) -> Section:
         for one in found.calibration.observations
         if one.of != "ttft" and 0.8 < one.context / curve.context < 1.25
     ]
-    with tempfile.TemporaryDirectory(prefix="batchline-") as folder:
-        file = chart.save(chart.six_plots(curve, measured=near, language=current()), Path(folder) / "chart.svg")
-        svg = file.read_text(encoding="utf-8")
     text = say("calibrate.plots_text", context=f"{curve.context:,.0f}", count=len(near))
-    return Section(say("calibrate.plots"), (Text(text), Figure("six-plots", svg, text)))
+    drawn = six_figures(curve, language=current(), theme=SYSTEM, measured=near)
+    return Section(say("calibrate.plots"), (Text(text), drawn))
 
 
 def _wide(found: Found) -> Curve:

@@ -44,8 +44,8 @@ class _Remembering(Spoken):
 )
 @click.option(
     "--theme",
-    type=click.Choice(["light", "dark"]),
-    default="light",
+    type=click.Choice(["system", "light", "dark"]),
+    default="system",
     show_default=True,
     help=text("help.report_theme"),
 )

@@ -13,7 +13,7 @@ import datetime as dt
 import os
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
@@ -24,10 +24,10 @@ from batchline.report._of_calibration import calibration_blocks
 from batchline.report._of_curve import OfCurve, on_the_curve
 from batchline.report._of_plan import plan_sections, sheet_blocks
 from batchline.report._of_simulation import simulation_blocks, simulation_tiles
-from batchline.report._picture import svg
+from batchline.report._picture import SYSTEM, drawn_in, six_figures, svg
 from batchline.report._told import Told, terms
 from batchline.report._what_if import Change, what_if
-from batchline.report.blocks import Block, Document, Figure, to_fragment, to_html, to_markdown
+from batchline.report.blocks import Block, Document, Figure, figures_of, to_fragment, to_html, to_markdown
 from batchline.strings import LANGUAGES, Sentence, text
 
 if TYPE_CHECKING:
@@ -37,6 +37,8 @@ if TYPE_CHECKING:
     from batchline.sweep import Curve
 
 __all__ = [
+    "SYSTEM",
+    "THEMES",
     "Change",
     "Report",
     "Told",
@@ -44,9 +46,13 @@ __all__ = [
     "on_whole_batches",
     "report",
     "simulation_tiles",
+    "six_figures",
     "terms",
     "what_if",
 ]
+
+THEMES: Final = (SYSTEM, *looks.THEMES)
+"""Themes of a report."""
 
 _POINTS = 140
 
@@ -108,10 +114,10 @@ class Report:
     def figures(self) -> dict[str, str]:
         """Its pictures: name and SVG."""
         return {
-            block.name: block.svg
+            figure.name: figure.svg
             for section in self.document.sections
             for block in section.blocks
-            if isinstance(block, Figure)
+            for figure in figures_of(block)
         }
 
     def save(self, path: str | Path) -> list[Path]:
@@ -154,7 +160,7 @@ def report(
     curve: Curve,
     *,
     language: str = "en",
-    theme: str = "light",
+    theme: str = SYSTEM,
     command: str = "",
     served: Mapping[str, Any] | None = None,
     within: float | None = None,
@@ -173,7 +179,7 @@ def report(
     language : str
         "en" or "ko".
     theme : str
-        "light" or "dark".
+        "light", "dark" or "system": as that of who reads it.
     command : str
         The command that asks the same question again.
     served : mapping, optional
@@ -207,18 +213,16 @@ def report(
     >>> from batchline.deployment import Deployment
     >>> made = report(sweep.curve(Deployment.of("llama-3.1-8b", "h100"), 4096), language="ko")
     >>> sorted(made.figures)
-    ['breakdown', 'six-plots']
+    ['breakdown', 'plot-1-1', 'plot-1-2', 'plot-1-3', 'plot-2-1', 'plot-2-2', 'plot-2-3']
     """
-    for kind, name, known in (("language", language, LANGUAGES), ("theme", theme, looks.THEMES)):
+    for kind, name, known in (("language", language, LANGUAGES), ("theme", theme, THEMES)):
         if name not in known:
             raise UnknownNameError(kind, name, known)
-    look: dict[str, Any] = {"language": language, "theme": theme}
-    wide = on_whole_batches(curve)
-    writer = OfCurve(wide, language)
+    writer = OfCurve(on_whole_batches(curve), language, theme)
     sections = [
         writer.answer(served),
-        writer.plots(chart.six_plots(wide, **look, measured=[one for one in measured if on_the_curve(one)])),
-        writer.breakdown(chart.breakdown(wide, **look)),
+        writer.plots([one for one in measured if on_the_curve(one)]),
+        writer.breakdown(),
         writer.batches(),
         writer.floors(),
         writer.changes(what_if(curve, within=within, max_batch=max_batch)),
@@ -233,8 +237,8 @@ def report(
         title=curve.titled(language),
         byline=text("report.byline", language, version=__version__, day=day),
         language=language,
-        theme=theme,
-        colours=looks.palette(theme),
+        colours=looks.palette(drawn_in(theme)),
+        dark=looks.palette("dark") if theme == SYSTEM else {},
         font=looks.font(language),
         sections=tuple(sections),
     )

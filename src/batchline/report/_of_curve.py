@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any
 
-from batchline import __version__
+from batchline import __version__, chart
 from batchline.curve_question import served_sentence
-from batchline.report._picture import svg
+from batchline.report._picture import drawn_in, six_figures, svg
 from batchline.report._told import Told, terms
 from batchline.report.blocks import Figure, Items, Section, Table, Text
 from batchline.strings import text
@@ -34,9 +34,10 @@ def on_the_curve(point: Mapping[str, Any]) -> bool:
 class OfCurve:
     """Sections of the report on one curve."""
 
-    def __init__(self, curve: Curve, language: str) -> None:
+    def __init__(self, curve: Curve, language: str, theme: str = "light") -> None:
         self.curve = curve
         self.language = language
+        self.theme = theme
         self.told = Told(curve, language)
 
     def say(self, key: str, **fields: str) -> str:
@@ -52,11 +53,11 @@ class OfCurve:
         blocks += [Text(warning) for warning in told.warnings()]
         return Section(self.say("answer"), tuple(blocks))
 
-    def plots(self, spec: Any) -> Section:
-        alt = f"{self.say('page.ui_plots')}: {self.told.headline()}"
-        return Section(self.say("page.ui_plots"), (Figure("six-plots", svg(spec), alt),))
+    def plots(self, measured: Sequence[Mapping[str, Any]]) -> Section:
+        drawn = six_figures(self.curve, language=self.language, theme=self.theme, measured=measured)
+        return Section(self.say("page.ui_plots"), (drawn,))
 
-    def breakdown(self, spec: Any) -> Section:
+    def breakdown(self) -> Section:
         at = self.told.at
         taken = {name: float(part[at]) for name, part in terms(self.curve).items()}
         total = sum(taken.values())
@@ -65,7 +66,9 @@ class OfCurve:
             for name, seconds in sorted(taken.items(), key=lambda row: -row[1])
         )
         columns = (self.say("part"), self.say("page.ui_step"), self.say("share"))
-        figure = Figure("breakdown", svg(spec), self.told.split())
+        look: dict[str, Any] = {"language": self.language, "theme": drawn_in(self.theme)}
+        wide, narrow = (svg(chart.breakdown(self.curve, **look, narrow=one), self.theme) for one in (False, True))
+        figure = Figure("breakdown", wide, self.told.split(), narrow)
         return Section(self.say("page.ui_breakdown"), (figure, Table(columns, rows)))
 
     def batches(self) -> Section:

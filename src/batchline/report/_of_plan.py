@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from batchline.report._picture import svg
+from batchline.report._picture import drawn_in, svg
 from batchline.report.blocks import Block, Figure, Items, Section, Table, Text
 from batchline.strings import text, told
 from batchline.units import format_time, format_usd
@@ -24,6 +24,10 @@ def plan_sections(answer: Plan, language: str, theme: str, *, flips: bool) -> li
 
     def say(key: str, **fields: str) -> str:
         return text(key if "." in key else f"report.{key}", language, **fields)
+
+    def drawn(*, narrow: bool) -> str:
+        spec = chart_plan.pareto(answer, theme=drawn_in(theme), language=language, narrow=narrow)
+        return svg(spec, theme)
 
     if not answer.candidates:
         return [Section(say("plan"), (Text(answer.why_none.told(language)),))]
@@ -45,7 +49,7 @@ def plan_sections(answer: Plan, language: str, theme: str, *, flips: bool) -> li
     blocks: list[Any] = [
         Text(headline, strong=True),
         Table(tuple(say(name) for name in _COLUMNS), rows, strong=0),
-        Figure("plan", svg(chart_plan.pareto(answer, theme=theme, language=language)), headline),
+        Figure("plan", drawn(narrow=False), headline, drawn(narrow=True)),
         *(Text(caution) for caution in answer.cautions(language)),
     ]
     found = [Section(say("plan"), tuple(blocks))]

@@ -10,7 +10,20 @@ from importlib import resources
 from string import Template
 from typing import TypeAlias
 
-__all__ = ["Block", "Document", "Figure", "Items", "Section", "Table", "Text", "to_fragment", "to_html", "to_markdown"]
+__all__ = [
+    "Block",
+    "Document",
+    "Figure",
+    "Gallery",
+    "Items",
+    "Section",
+    "Table",
+    "Text",
+    "figures_of",
+    "to_fragment",
+    "to_html",
+    "to_markdown",
+]
 
 
 @dataclass(frozen=True)
@@ -79,11 +92,27 @@ class Figure:
         The picture.
     alt : str
         The same in words.
+    narrow : str
+        The picture for a phone; empty where the one is good for both.
     """
 
     name: str
     svg: str
     alt: str
+    narrow: str = ""
+
+
+@dataclass(frozen=True)
+class Gallery:
+    """Pictures of one size beside each other, as many as there is room for.
+
+    Parameters
+    ----------
+    figures : tuple of Figure
+        In order.
+    """
+
+    figures: tuple[Figure, ...]
 
 
 _NOTEBOOK = (
@@ -95,7 +124,9 @@ _NOTEBOOK = (
 )
 """Notebooks centre tables and let pictures run out of the cell; fonts and colours are left to them."""
 
-Block: TypeAlias = Text | Items | Table | Figure
+_PHONE = "(max-width: 640px)"
+
+Block: TypeAlias = Text | Items | Table | Figure | Gallery
 
 
 @dataclass(frozen=True)
@@ -124,10 +155,12 @@ class Document:
         Above everything.
     byline : str
         What made it, and when.
-    language, theme : str
-        "en" or "ko"; "light" or "dark".
+    language : str
+        "en" or "ko".
     colours : dict
         Of the theme.
+    dark : dict
+        Colours in place of them where the reader's system is dark; empty where the theme stays.
     font : str
         A CSS list.
     sections : tuple of Section
@@ -137,10 +170,28 @@ class Document:
     title: str
     byline: str
     language: str
-    theme: str
     colours: dict[str, str] = field(repr=False)
     font: str
     sections: tuple[Section, ...]
+    dark: dict[str, str] = field(default_factory=dict, repr=False)
+
+
+def figures_of(block: Block) -> tuple[Figure, ...]:
+    """Pictures that a block has.
+
+    Parameters
+    ----------
+    block : Block
+        Any.
+
+    Returns
+    -------
+    tuple of Figure
+        In order; none of a block of words.
+    """
+    if isinstance(block, Gallery):
+        return block.figures
+    return (block,) if isinstance(block, Figure) else ()
 
 
 def _escaped(text: str) -> str:
@@ -169,9 +220,26 @@ def _block_html(block: Block) -> str:
         return "<ul>" + "".join(f"<li>{_escaped(item)}</li>" for item in block.items) + "</ul>"
     if isinstance(block, Table):
         return _table_html(block)
-    # A picture of its own: the parts of two drawings in one page would share their names.
-    data = base64.b64encode(block.svg.encode()).decode()
-    return f'<div class="scroll"><img src="data:image/svg+xml;base64,{data}" alt="{_escaped(block.alt)}"></div>'
+    if isinstance(block, Gallery):
+        return f'<div class="gallery">{"".join(map(_picture_html, block.figures))}</div>'
+    return f"<div>{_picture_html(block)}</div>"
+
+
+def _picture_html(figure: Figure) -> str:
+    """A picture of its own: the parts of two drawings in one page would share their names."""
+
+    def address(svg: str) -> str:
+        return f"data:image/svg+xml;base64,{base64.b64encode(svg.encode()).decode()}"
+
+    drawn = f'<img src="{address(figure.svg)}" alt="{_escaped(figure.alt)}">'
+    if not figure.narrow:
+        return drawn
+    return f'<picture><source media="{_PHONE}" srcset="{address(figure.narrow)}">{drawn}</picture>'
+
+
+def _colours(colours: dict[str, str]) -> str:
+    """Colours as variables of a style sheet."""
+    return " ".join(f"--{name}: {value};" for name, value in colours.items())
 
 
 def to_html(document: Document) -> str:
@@ -194,12 +262,14 @@ def to_html(document: Document) -> str:
     )
     return page.substitute(
         language=document.language,
-        theme=document.theme,
+        scheme="light dark" if document.dark else "only light",
+        colours=_colours(document.colours),
+        dark=_colours(document.dark),
+        phone=_PHONE,
         title=_escaped(document.title),
         byline=_escaped(document.byline),
         font=document.font,
         body=body,
-        **{name: document.colours[name] for name in ("background", "text", "muted", "grid", "shade", "step")},
     )
 
 
@@ -242,7 +312,7 @@ def _block_markdown(block: Block, stem: str) -> str:
         return "\n".join(f"- {_marked(item)}" for item in block.items)
     if isinstance(block, Table):
         return _table_markdown(block)
-    return f"![{_marked(block.alt)}]({stem}-{block.name}.svg)"
+    return "\n".join(f"![{_marked(one.alt)}]({stem}-{one.name}.svg)" for one in figures_of(block))
 
 
 def to_markdown(document: Document, stem: str) -> str:
