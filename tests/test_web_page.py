@@ -299,6 +299,18 @@ def test_an_error_speaks_the_language_and_the_labels_of_the_page(visit):
     page.trouble.clear()  # the browser notes that an answer was 422
 
 
+def test_a_link_that_is_refused_is_ready_with_the_reason_and_can_be_mended(visit):
+    page = visit("#curve?model=llama-9&on=1xh100-sxm&price=3")  # waits until the page is ready
+    assert "llama-9" in page.text("#problem")
+    assert page.page.locator("#answer").get_attribute("aria-busy") == "false"
+    page.page.evaluate("location.hash = 'curve?model=llama-3.1-8b&on=1xh100-sxm&price=3'")
+    page.page.locator("[data-plot='1.1'] svg").wait_for()
+    page.settle()
+    assert page.text("#headline").startswith("Run a batch of")
+    assert not page.page.locator("#problem").is_visible()
+    page.trouble.clear()  # the browser notes that an answer was 422
+
+
 def test_dragging_the_context_changes_the_answer_and_every_plot(visit):
     page = visit()
     before, answer, tiles = page.plots(), page.text("#headline"), page.text("#tiles")

@@ -99,6 +99,11 @@ async function show({ reply, charts, edited }, { question }) {
   comparison.show(replies, compareSpecs);
   if (charts !== "data") rest(question, edited, charts === "moving" ? 150 : 0);
   else byId("answer").setAttribute("aria-busy", String(!newest.idle));
+  ready();
+}
+
+// Counts what was answered, with plots or with why there are none: who waits for the page waits for the first.
+function ready() {
   if (!document.body.dataset.ready) performance.mark("ready");
   document.body.dataset.ready = String(Number(document.body.dataset.ready ?? 0) + 1);
 }
@@ -126,6 +131,7 @@ function fail(error, { question, edited }) {
     again = setTimeout(change, 2000);
   }
   comparison.show(replies, compareSpecs);
+  ready();
 }
 
 const compareSpecs = () => ask(`api/v1/compare?language=${state.language}&theme=${themeNow()}&batch_axis=${state.axis}`);
