@@ -15,7 +15,7 @@ from click.testing import CliRunner
 
 import batchline
 from batchline import prior, strings
-from batchline.cli import _COMMANDS, cli
+from batchline.cli import _COMMANDS, cli, main
 from batchline.errors import BatchlineError, UnknownNameError
 
 SRC = Path(batchline.__file__).parent
@@ -326,3 +326,53 @@ def test_a_refusal_speaks_korean(asked, files, tmp_path, monkeypatch):
         CliRunner().invoke(cli, asked.split(), standalone_mode=False, catch_exceptions=False)
     for part in strings.said_parts(caught.value, "ko"):
         assert not part or re.search("[가-힣]", part), part
+
+
+def test_a_group_alone_shows_its_help_and_nothing_else(monkeypatch, capsys):
+    monkeypatch.setattr(sys, "argv", ["batchline", "--language", "ko", "list"])
+    with pytest.raises(SystemExit):
+        main()
+    said = capsys.readouterr().err
+    assert said.startswith("사용법:")
+    assert "오류" not in said
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "",
+        "--bogus",
+        "list nix",
+        "list model",
+        "curve",
+        "curve a b c --on h100",
+        "curve a --on",
+        "curve a --on h100 --json=3",
+        "curve a --on h100 --reading x",
+        "curve a --on h100 --tp 2x",
+        "curve a --onn h100",
+        "calibrate missing.json --model a --on h100",
+        "calibrate . --on h100",
+        "memory a --on h100 --gpu-memory-utilization 9x",
+        "memory a --on h100 --gpu-memory-utilization 90",
+        "price a --on h100 --plot .",
+        "serve --port 99999",
+    ],
+)
+def test_a_line_that_cannot_be_read_is_told_in_korean(line, monkeypatch, capsys, tmp_path):
+    """The catalogue has click's sentences as the installed click writes them."""
+    monkeypatch.chdir(tmp_path)
+    said = {}
+    for language in strings.LANGUAGES:
+        monkeypatch.setattr(sys, "argv", ["batchline", "--language", language, *line.split()])
+        with pytest.raises(SystemExit) as ended:
+            main()
+        assert ended.value.code == 2
+        said[language] = capsys.readouterr().err
+    assert said["en"].splitlines()[-1].startswith("Error:")
+    (problem,) = (row for row in said["ko"].splitlines() if row.startswith("오류:"))
+    assert re.search("[가-힣]", problem.removeprefix("오류:"))
+    assert not re.search(r"\b(is|not|such|option|argument|command|Invalid|Missing|Did)\b", said["ko"])
+    if "Usage:" in said["en"]:
+        assert "사용법:" in said["ko"]
+        assert "도움말:" in said["ko"]

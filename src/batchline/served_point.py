@@ -243,8 +243,9 @@ def read(path: Path | str) -> list[Point | tuple[int, str]]:
             file.seek(0)
             rows = list(csv.DictReader(file, delimiter=max(",;\t", key=header.count)))
     except (OSError, UnicodeDecodeError, csv.Error) as error:
+        reason = getattr(error, "strerror", None) or f"{error}"
         raise MeasurementError(
-            Sentence("error.unreadable", path=f"{path}", reason=f"{error}"), "", Sentence("error.give_csv")
+            Sentence("error.unreadable", path=f"{path}", reason=reason), "", Sentence("error.give_csv")
         ) from error
     if not rows:
         raise MeasurementError(

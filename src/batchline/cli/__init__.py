@@ -10,7 +10,7 @@ from typing import NoReturn
 import click
 
 from batchline import __version__
-from batchline.cli import _language
+from batchline.cli import _language, _usage
 from batchline.cli._spoken import SpokenGroup
 from batchline.errors import BatchlineError
 from batchline.strings import Sentence, said, text
@@ -85,7 +85,7 @@ def main() -> NoReturn:
         click.echo(f"{label} {said(error, _language.of(run))}", err=True, color=_colour())
         sys.exit(2)
     except click.ClickException as error:
-        error.show()
+        _usage.show(error, _language.of(run))
         sys.exit(2)
     except click.exceptions.Exit as request:
         sys.exit(request.exit_code)

@@ -342,7 +342,8 @@ def load_question(path: str | Path) -> Question:
     try:
         text = Path(path).read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
+        reason = getattr(error, "strerror", None) or f"{error}"
         raise ConfigError(
-            Sentence("error.unreadable", path=f"{path}", reason=f"{error}"), "", Sentence("error.plan_saves_such")
+            Sentence("error.unreadable", path=f"{path}", reason=reason), "", Sentence("error.plan_saves_such")
         ) from None
     return Question.from_toml(text, str(path))
