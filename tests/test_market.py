@@ -58,3 +58,10 @@ def test_without_the_package_it_says_how_to_get_it(monkeypatch):
     monkeypatch.setitem(__import__("sys").modules, "genai_prices", None)
     with pytest.raises(BatchlineError, match=r"batchline\[market\]"):
         market.offers("llama-3.1-70b")
+
+
+@pytest.mark.parametrize("name", ["", "-", "모델"])
+def test_a_name_without_letters_is_no_model(name):
+    pytest.importorskip("genai_prices", reason="the extra market (pip install genai-prices) is not installed")
+    with pytest.raises(UnknownNameError):
+        market.offers(name)

@@ -54,6 +54,7 @@ def test_a_result_shows_itself_in_both_languages(made, says, tmp_path, monkeypat
     assert shown.startswith('<div class="batchline">')
     assert not re.search("<script|http:|https:|[가-힣]", shown)
     assert re.search(says, as_html(thing, "ko"))
+    assert ("data:image/svg+xml" in shown) == (made is not calibration)
     monkeypatch.setenv("BATCHLINE_LANGUAGE", "ko")
     assert thing._repr_html_() == as_html(thing, "ko")
 

@@ -241,7 +241,7 @@ def _plain(name: str) -> str:
 def _holds(theirs: str, ours: str) -> bool:
     """Whether a provider's name means our model: it holds ours, and no digit goes on where ours ends."""
     wanted, given = _plain(ours), _plain(theirs)
-    at = given.find(wanted)
+    at = given.find(wanted) if wanted else -1
     while at >= 0:
         after = given[at + len(wanted) : at + len(wanted) + 1]
         if not (after.isdigit() and wanted[-1:].isdigit()):

@@ -285,7 +285,7 @@ def as_html(thing: Any, language: str = "", theme: str = "light") -> str:
     elif kind == "Plan":
         made = [block for part in plan_sections(thing, language, theme, flips=False) for block in part.blocks]
     elif kind == "PriceSheet":
-        made = sheet_blocks(thing, language)
+        made = sheet_blocks(thing, language, theme)
     elif kind == "Calibration":
         made = calibration_blocks(thing, language)
     elif kind == "Result":

@@ -59,8 +59,10 @@ def plan_sections(answer: Plan, language: str, theme: str, *, flips: bool) -> li
     return found
 
 
-def sheet_blocks(sheet: PriceSheet, language: str) -> list[Block]:
-    """Tell a price sheet."""
+def sheet_blocks(sheet: PriceSheet, language: str, theme: str) -> list[Block]:
+    """Tell a price sheet, and draw it."""
+    from batchline import chart_price  # noqa: PLC0415
+
     columns = tuple(text(f"page.ui_prices_{name}", language) for name in ("cost", "price", "times", "why"))
     rows = tuple(
         (
@@ -75,6 +77,7 @@ def sheet_blocks(sheet: PriceSheet, language: str) -> list[Block]:
     table = Table(("", *columns), rows, left=frozenset({0, 4}))
     return [
         Text(told(sheet.title, language), strong=True),
+        Figure("prices", svg(chart_price.bars(sheet, theme=theme, language=language)), told(sheet.title, language)),
         table,
         *(Text(told(note, language)) for note in sheet.notes),
     ]
