@@ -36,6 +36,21 @@ def test_speculation_yields_the_bonus_token():
     assert serving.tokens_per_step(serving.Speculation(0.0, 4)) == 1.0
 
 
+def test_an_engine_that_looks_less_often_for_requests_lets_them_wait():
+    """Arithmetic: half of 30 steps on average, for requests that come at any moment."""
+    often, seldom = (
+        serving.closed_loop(_one(), ENGINE, 16, 1024, 1e6, admission_interval=steps) for steps in (0.0, 30.0)
+    )
+    step_s = float(step.decode_step(_one(), ENGINE, seldom.running_batch).total)
+    assert seldom.ttft_s - often.ttft_s == pytest.approx(15 * step_s, rel=1e-3)
+    assert seldom.running_batch < often.running_batch
+    open_often, open_seldom = (
+        serving.open_loop(_one(), ENGINE, 2.0, 1024, 256, 500, admission_interval=steps) for steps in (0.0, 30.0)
+    )
+    assert open_seldom.ttft_s > open_often.ttft_s
+    assert open_seldom.tpot_s == open_often.tpot_s
+
+
 def test_little_holds_in_the_closed_loop():
     state = serving.closed_loop(_one(), ENGINE, 64, 1024, 1024, 500)
     assert state.requests_per_s * state.e2e_s == pytest.approx(64)

@@ -264,6 +264,7 @@ def steady(
     arrival_clumping: Floats | None = None,
     max_num_seqs: Floats = np.inf,
     max_num_batched_tokens: Floats | None = None,
+    admission_interval: Floats = 0.0,
     prefix_hit_rate: Floats = 0.0,
     speculation: serving.Speculation | None = None,
     prefill: Deployment | None = None,
@@ -293,6 +294,8 @@ def steady(
         The engine's own limit, per data-parallel rank [sequence].
     max_num_batched_tokens : float or array, optional
         Chunked-prefill token budget of a step [token].
+    admission_interval : float or array
+        The engine looks for new requests every so many steps; 0 where before each [step].
     prefix_hit_rate : float or array
         Share of prompt tokens found in the prefix cache [-].
     speculation : serving.Speculation, optional
@@ -364,6 +367,7 @@ def steady(
             capacity,
             max_num_seqs=max_num_seqs,
             max_num_batched_tokens=max_num_batched_tokens,
+            admission_interval=admission_interval,
             prefix_hit_rate=prefix_hit_rate,
             arrival_scv=arrival_scv,
             length_scv=length_scv,
@@ -378,6 +382,7 @@ def steady(
         capacity,
         max_num_seqs=max_num_seqs,
         max_num_batched_tokens=max_num_batched_tokens,
+        admission_interval=admission_interval,
         prefix_hit_rate=prefix_hit_rate,
         arrival_clumping=arrival_clumping,
         speculation=speculation,

@@ -124,6 +124,9 @@ class Coefficients:
         Network, tokeniser and HTTP before the first token [s].
     ttft_steps : float or array
         Decode steps that a new request waits [step].
+    admission_wait : float or array
+        Share of the steps between two looks for new requests that a new one waits, where an engine looks less often
+        than before each step [-].
     arrival_clumping : float or array
         How far requests arrive together: 0 one by one, 1 all at once [-].
     pipeline_hop : float or array
@@ -146,6 +149,7 @@ class Coefficients:
     prefill_share: Floats = 1.0
     ttft_constant: Floats = 0.0
     ttft_steps: Floats = 0.0
+    admission_wait: Floats = 0.5
     arrival_clumping: Floats = 0.0
     pipeline_hop: Floats = 0.0
 

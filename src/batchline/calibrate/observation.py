@@ -60,6 +60,8 @@ class Observation:
         Mean tokens of context [token].
     capacity_batch : float
         Sequences that the KV cache holds [sequence].
+    admission_interval : float
+        The engine looks for new requests every so many steps; 0 where before each [step].
     noise : float
         Standard deviation of its log [-].
     point : int
@@ -76,6 +78,7 @@ class Observation:
     osl: float = 1.0
     context: float = 0.0
     capacity_batch: float = np.inf
+    admission_interval: float = 0.0
     noise: float = 0.05
     point: int = 0
     name: str = ""
@@ -217,6 +220,7 @@ class Stack:
                 self._served_ideal,
                 coefficients,
                 *(self._column(name, self._states) for name in _LOAD),
+                admission_interval=self._column("admission_interval", self._states),
             )
             ttft, tpot = np.asarray(state.ttft_s), np.asarray(state.tpot_s)
             found[:, self._served] = np.where(self._ttft, ttft[:, self._state], tpot[:, self._state])

@@ -55,6 +55,7 @@ _POWERS: Final = {
     "ttft_constant": _OF_PROMPT,
     "ttft_steps": _OF_PROMPT,
     "prefill_share": (1.0, -1.0),
+    "admission_wait": (0.0, 0.0),
     "arrival_clumping": (0.0, 0.0),
 }
 

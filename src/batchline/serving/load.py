@@ -67,6 +67,8 @@ class Load:
         Share of prompt tokens found in the prefix cache [-].
     speculation : Speculation, optional
         Speculative decoding.
+    admission_interval : float or array
+        The engine looks for new requests every so many steps; 0 where before each [step].
     interferes : bool
         Whether prompts are computed beside the decoding; not on a decode pool.
     prompt_elsewhere_s : float or array, optional
@@ -83,6 +85,7 @@ class Load:
     osl: Floats
     prefix_hit_rate: Floats = 0.0
     speculation: Speculation | None = None
+    admission_interval: Floats = 0.0
     interferes: bool = True
     prompt_elsewhere_s: Floats | None = None
     slower: Floats = 1.0
@@ -131,7 +134,9 @@ class Load:
     def chunks_s(self, batch: Floats, budget: Floats | None) -> Floats:
         """Decode steps that a new request waits for its first token [s]."""
         chunks = 0.0 if budget is None else np.ceil(self.isl * (1.0 - self.prefix_hit_rate) / budget)
-        return np.maximum(self.coefficients.ttft_steps, chunks) * self.step_s(batch)
+        known = self.coefficients
+        steps = np.maximum(known.ttft_steps, chunks) + known.admission_wait * self.admission_interval
+        return steps * self.step_s(batch)
 
     def pace(self, batch: Floats, alone_s: Floats | None = None) -> Pace:
         """How fast it goes in the open loop.

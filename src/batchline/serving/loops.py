@@ -33,6 +33,7 @@ def closed_loop(
     *,
     max_num_seqs: Floats = np.inf,
     max_num_batched_tokens: Floats | None = None,
+    admission_interval: Floats = 0.0,
     prefix_hit_rate: Floats = 0.0,
     arrival_clumping: Floats | None = None,
     speculation: Speculation | None = None,
@@ -55,6 +56,9 @@ def closed_loop(
         The engine's own limit, per data-parallel rank [sequence].
     max_num_batched_tokens : float or array, optional
         Chunked-prefill token budget of a step; a prompt takes at least isl / budget steps [token].
+    admission_interval : float or array
+        The engine looks for new requests every so many steps (SGLang's scheduler-recv-interval, TensorRT-LLM's
+        batch_wait_timeout_iters); 0 where before each [step].
     prefix_hit_rate : float or array
         Share of prompt tokens found in the prefix cache [-].
     arrival_clumping : float or array, optional
@@ -76,7 +80,7 @@ def closed_loop(
     >>> round(float(state.running_batch), 1), round(float(state.tpot_s) * 1e3, 2), state.saturated_by
     (63.9, 11.52, None)
     """
-    load = Load(ideal, coefficients, isl, osl, prefix_hit_rate, speculation)
+    load = Load(ideal, coefficients, isl, osl, prefix_hit_rate, speculation, admission_interval)
     return closed(load, concurrency, capacity_batch, max_num_seqs, max_num_batched_tokens, arrival_clumping)
 
 
@@ -133,6 +137,7 @@ def open_loop(
     *,
     max_num_seqs: Floats = np.inf,
     max_num_batched_tokens: Floats | None = None,
+    admission_interval: Floats = 0.0,
     prefix_hit_rate: Floats = 0.0,
     arrival_scv: Floats = 1.0,
     length_scv: Floats = 0.0,
@@ -142,7 +147,9 @@ def open_loop(
 
     Parameters
     ----------
-    ideal, coefficients, isl, osl, capacity_batch, max_num_seqs, max_num_batched_tokens, prefix_hit_rate, speculation
+    ideal, coefficients, isl, osl, capacity_batch, max_num_seqs, max_num_batched_tokens, admission_interval
+        As in `closed_loop`.
+    prefix_hit_rate, speculation
         As in `closed_loop`.
     rate : float or array
         Requests that arrive [1/s].
@@ -180,6 +187,7 @@ def open_loop(
         osl,
         prefix_hit_rate,
         speculation,
+        admission_interval,
         arrival_scv=arrival_scv,
         length_scv=length_scv,
     )
