@@ -29,6 +29,7 @@ FLOORS = [
         "measure",
         "calibrate",
         "served_names",
+        "served_launch",
         "served_point",
         "validate",
         "published",

@@ -97,11 +97,20 @@ def test_an_unknown_client_is_no_way_of_sending():
     priors = prior.load()
     assert all(name.strip() == name != "" for _, _, name in priors.levels)
     shares = {
-        client: priors.coefficients(prior.Case(engine="vllm", client=client)).prefill_share
-        for client in ("", "random", "fixed", "sweep")
+        client: priors.coefficients(prior.Case(engine="sglang", client=client)).prefill_share
+        for client in ("", "random", "fixed")
     }
     assert shares[""] == pytest.approx(1.0, abs=0.02)
-    assert shares["sweep"] > 1.2
+    assert shares["random"] > 1.05
+    assert shares["fixed"] < 0.95
+
+
+@pytest.mark.parametrize("engine", ["vllm", "sglang", "tensorrt-llm"])
+def test_a_median_first_token_waits_for_fewer_others_than_a_mean_one(engine):
+    mean, median = (
+        prior.load().coefficients(prior.Case(engine=engine, client=client)) for client in ("random", "random, median")
+    )
+    assert median.arrival_clumping < mean.arrival_clumping
 
 
 def test_one_load_is_asked_for():

@@ -201,3 +201,67 @@ def test_no_row_ends_the_command(cells):
     said = one.to_dict()
     assert one.refused or (said["tpot_low_s"] <= said["tpot_s"] <= said["tpot_high_s"] and np.isfinite(one.tpot_s))
     validate.summary([one])
+
+
+SILICON = "NVIDIA aiconfigurator silicon_sample (InferenceX DB)"
+LLAMA_70B = {
+    "source": SILICON, "model": "meta-llama/Llama-3.1-70B", "hw": "H200-SXM-141GB", "engine": "vllm",
+    "n_gpus": "2", "tp": "2", "precision_w": "fp8", "isl": "1024", "osl": "8192",
+    "batch_or_concurrency": "64", "date": "2025-10-29",
+}  # fmt: skip
+
+
+def test_what_a_public_row_leaves_out_is_filled_in_from_the_script_of_its_server():
+    """InferenceX's benchmarks/70b_fp8_h200_slurm.sh: kv-cache-dtype fp8, 8192 tokens a step, 0.9 of the memory."""
+    point = served_point.point_of(LLAMA_70B)
+    assert point.deployment.kv == "fp8"
+    assert point.max_num_batched_tokens == 8192
+    assert point.deployment.request.gpu_memory_utilization == 0.9
+    said = served_point.point_of(LLAMA_70B | {"precision_kv": "bf16", "max_num_batched_tokens": "4096"})
+    assert (said.deployment.kv, said.max_num_batched_tokens) == ("bf16", 4096)
+    mine = served_point.point_of(LLAMA_70B | {"source": "my own server"})
+    assert (mine.deployment.kv, mine.max_num_batched_tokens) == ("bf16", np.inf)
+
+
+def test_tensor_parallel_experts_are_not_taken_for_parallel_attention():
+    """NVIDIA's collection has TP 4 EP 4 of MiniMax-M2.5 as attention DP 4 with EP 16; its script has no such branch."""
+    row = LLAMA_70B | {
+        "model": "MiniMaxAI/MiniMax-M2.5", "hw": "H100-SXM5-80GB", "n_gpus": "4.0", "tp": "4", "ep": "16", "dp": "4.0",
+        "dp_attention": "True", "engine_version": "0.18.0 vllm-openai:v0.18.0", "date": "2026-03-28",
+    }  # fmt: skip
+    assert served_point.point_of(row).case.layout == "tp4 pp1 dp1 ep4"
+    kimi = row | {
+        "model": "moonshotai/Kimi-K2.5", "hw": "B200-SXM-180GB", "precision_w": "fp4",
+        "engine_version": "0.17.0 vllm-openai:v0.17.0", "date": "2026-03-24",
+    }  # fmt: skip
+    assert served_point.point_of(kimi).case.layout == "tp4 pp1 dp1 ep1"
+
+
+def test_speculation_that_only_the_script_tells_is_known():
+    """The context sweep's GLM-5 ran with MTP, one token (serve_glm5_sbatch.sh), though its rows say none."""
+    row = LLAMA_70B | {
+        "source": "InferenceX experimental token_position_decode_slo", "model": "zai-org/GLM-5-FP8", "n_gpus": "8",
+        "tp": "8", "engine_version": "nightly 2026-02", "date": "2026-02-13", "spec": "",
+    }  # fmt: skip
+    with pytest.raises(MeasurementError, match="acceptance"):
+        served_point.point_of(row)
+
+
+def test_a_median_is_not_a_mean():
+    mean, median = (served_point.point_of(LLAMA_70B | {"source": name}) for name in (SILICON, "InferenceMAX CI run"))
+    assert (mean.client, median.client) == ("random", "random, median")
+    mine = LLAMA_70B | {"source": "", "client": "random", "ttft_stat": "median"}
+    assert served_point.point_of(mine).client == "random, median"
+
+
+def test_rows_copied_from_another_collection_are_known_as_that():
+    row = LLAMA_70B | {"source": "NVIDIA aiconfigurator silicon_sample (NVIDIA AIC gap-analysis run)", "date": ""}
+    kimi = row | {
+        "model": "moonshotai/Kimi-K2.5",
+        "engine_version": "0.16.0",
+        "precision_w": "int4",
+        "n_gpus": "8",
+        "tp": "8",
+    }
+    assert (served_point.point_of(kimi).client, served_point.point_of(kimi).isl) == ("random", 0.9 * 1024)
+    assert (served_point.point_of(row).client, served_point.point_of(row).isl) == ("fixed", 1024)

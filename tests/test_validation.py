@@ -34,12 +34,22 @@ def fitted(measured):
 def test_the_fit_solves_the_equations_of_serving(measured):
     from validation import hierarchy
 
-    rows = measured[0].take(range(0, 2000, 40))
+    rows = measured[0].take(range(0, 1960, 40))
+    budget = 1024.0
+    rows = dataclasses.replace(rows, chunks=np.ceil(rows.isl / budget))
     z = np.random.default_rng(0).normal(0, 0.3, (len(hierarchy.NAMES), len(rows)))
     log_tpot, log_ttft = hierarchy.Served(rows).predict(z)
     state = serving.closed_loop(
-        rows.ideal, hierarchy.coefficients(z), rows.concurrency, rows.isl, rows.osl, rows.capacity
+        rows.ideal,
+        hierarchy.coefficients(z),
+        rows.concurrency,
+        rows.isl,
+        rows.osl,
+        rows.capacity,
+        max_num_batched_tokens=budget,
+        admission_interval=rows.admission_interval,
     )
+    assert np.any(rows.admission_interval > 0)
     np.testing.assert_allclose(np.exp(log_tpot), state.tpot_s, rtol=1e-4)
     np.testing.assert_allclose(np.exp(log_ttft), state.ttft_s, rtol=1e-3)
 
@@ -47,7 +57,7 @@ def test_the_fit_solves_the_equations_of_serving(measured):
 def test_derivatives_are_those_of_the_prediction(measured):
     from validation import hierarchy
 
-    rows = measured[0].take(range(5, 2000, 200))
+    rows = measured[0].take(range(5, 1960, 200))
     served = hierarchy.Served(rows)
     z = np.zeros((len(hierarchy.NAMES), len(rows)))
     _, _, by_tpot, by_ttft = served.with_derivatives(z)
@@ -65,7 +75,7 @@ def test_the_spread_between_deployments_is_found_again(measured):
 
     rows, usable, _ = measured
     kept = rows.take(np.flatnonzero(usable)[::2])
-    fitted = hierarchy.fit(kept, "engines")
+    fitted = hierarchy.fit(kept, hierarchy.Recipe("engines", 0.1))
     base = hierarchy.spread_out(fitted.levels.design.groups(hierarchy.row_levels(kept)), fitted.levels.b, len(kept))
     names, at = np.unique(kept.group("server"), return_inverse=True)
     layer, random = hierarchy.NAMES.index("layer_overhead"), np.random.default_rng(4)

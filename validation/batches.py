@@ -37,7 +37,7 @@ def load() -> Rows:
 
 def extend(fitted: Hierarchy, rows: Rows) -> Hierarchy:
     """Add the levels of batches to a fit of served points."""
-    own = hierarchy.solve_all_nested(rows, NESTED, fitted.logs(rows))
+    own = hierarchy.solve_all_nested(rows, NESTED, fitted.logs(rows), fitted.recipe.weight)
     together = {kind: found.joined(own.pop(kind)) if kind in own else found for kind, found in fitted.nested.items()}
     return dataclasses.replace(fitted, nested=together | own)
 

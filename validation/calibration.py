@@ -80,7 +80,8 @@ def observations(points: Sequence[Point]) -> list[Observation]:
             isl=point.isl,
             osl=point.osl,
             context=point.context,
-            capacity_batch=point.capacity,
+            capacity_batch=min(point.capacity, point.max_num_seqs * point.deployment.dp),
+            admission_interval=point.admission_interval,
             noise=NOISE[of],
             point=i,
         )

@@ -54,14 +54,18 @@ def _table(fitted: Hierarchy, given: list[dict[str, str]]) -> str:
             b = float(fitted.levels.b[column])
             cells.setdefault((kind, level), {})[name] = f"{np.exp(b):.4g}~{sd[column]:.2g}"
     for kind, nested in fitted.nested.items():
+        caches = {(row[kind], row.get(f"{kind}_kv", "")) for row in given if row.get(kind)}
         for level, b_of, sd_of in zip(nested.names, nested.b, nested.sd, strict=True):
             kept = {
                 name: f"{np.exp(b):.3g}~{one:.2g}"
                 for name, b, one in zip(hierarchy.NAMES, b_of, sd_of, strict=True)
                 if abs(b) >= _LEAST
             }
+            read = kept.pop("kv_read", None)
             if level and kept:
                 cells[kind, level] = kept
+            if read:  # under the name of each cache that the server was measured with
+                cells |= {(f"{kind}_kv", own): {"kv_read": read} for of, own in caches if of == level and own}
     out = io.StringIO()
     table = csv.writer(out, lineterminator="\n")
     table.writerow(["kind", "name", "points", *hierarchy.NAMES])
@@ -79,7 +83,7 @@ def write(fitted: Hierarchy, rows: Rows, alone: Rows, intervals: dict[str, dict[
     lines = [
         HEAD,
         "[fit]",
-        f'recipe = "{fitted.recipe}"',
+        f'recipe = "{fitted.recipe.levels}, rows count {fitted.recipe.weight:g}"',
         f'provenance = "fitted on {len(rows):,} public served points (docs/validation.md)"',
         f"points = {len(rows)}",
         f"clusters = {len({row['cluster'] for row in given})}",
@@ -164,9 +168,10 @@ def main() -> None:
     else:
         intervals = tomllib.loads(PRIORS.read_text(encoding="utf-8"))["intervals"]
     write(whole, kept, alone, intervals)
-    print(f"{PRIORS.name}: {len(kept):,} points of {len(rows):,} and {len(alone):,} batches, recipe {fitted.recipe}")
+    print(f"{PRIORS.name}: {len(kept):,} points of {len(rows):,} and {len(alone):,} batches, {fitted.recipe}")
     if held_out:
-        first = {split: splits.held_out(rows, usable, split, "first") for split in splits.NEW_GROUPS}
+        physics = hierarchy.Recipe("first", 0.1)
+        first = {split: splits.held_out(rows, usable, split, physics) for split in splits.NEW_GROUPS}
         report.write(rows, usable, refused, fitted, held, first, alone, DATE)
 
 

@@ -28,11 +28,16 @@ SERVED = ("serving_nvidia.csv", "serving_inferencemax.csv", "serving_context_swe
 
 @dataclass(frozen=True)
 class Rows:
-    """Points with their ideal times, as arrays of equal length; TTFT is NaN where a batch was measured alone."""
+    """Points with their ideal times, as arrays of equal length; TTFT is NaN where a batch was measured alone.
+
+    `capacity` is what cache and engine admit [sequence], `chunks` the steps that a prompt takes at least [step].
+    """
 
     points: tuple[Point, ...]
     ideal: step.Ideal
     capacity: NDArray[np.float64]
+    chunks: NDArray[np.float64]
+    admission_interval: NDArray[np.float64]
     concurrency: NDArray[np.float64]
     isl: NDArray[np.float64]
     osl: NDArray[np.float64]
@@ -107,7 +112,9 @@ def load(files: Iterable[str] = SERVED) -> tuple[Rows, dict[str, int]]:
     rows = Rows(
         points=points,
         ideal=step.Ideal(**columns),
-        capacity=np.array([p.capacity for p in points]),
+        capacity=np.array([min(p.capacity, p.max_num_seqs * p.deployment.dp) for p in points]),
+        chunks=np.array([math.ceil(p.isl / p.max_num_batched_tokens) for p in points], dtype=float),
+        admission_interval=np.array([p.admission_interval for p in points]),
         concurrency=np.array([p.concurrency for p in points]),
         isl=np.array([p.isl for p in points]),
         osl=np.array([p.osl for p in points]),
@@ -130,7 +137,8 @@ def plausible(rows: Rows) -> NDArray[np.bool_]:
 
     A row is left out when it is faster than the bound, when it implies more than 60% of the peak FLOP/s sustained
     (a prefix cache, or another concurrency than stated), when far fewer or far more requests ran than it says, or when
-    a smaller concurrency of its series is over 25% slower; and a cluster of which a quarter is so, as a whole.
+    a smaller concurrency of its series is over 25% slower; and a cluster of which a quarter is so, as a whole. So are
+    rows whose server is known to have found prompts of earlier runs in its prefix cache.
     """
     ideal = rows.ideal
     throughput = rows.concurrency / (rows.ttft + (rows.osl - 1) * rows.tpot)
@@ -146,7 +154,7 @@ def plausible(rows: Rows) -> NDArray[np.bool_]:
         inside = clusters == name
         if bad[inside].mean() >= 0.25:
             bad |= inside
-    return ~bad
+    return ~(bad | np.array([point.repeated_prompts for point in rows.points]))
 
 
 def _not_monotone(rows: Rows) -> NDArray[np.bool_]:

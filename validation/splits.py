@@ -57,7 +57,7 @@ def measured_again(rows: Rows) -> Held:
     return Held(tpot, ttft)
 
 
-def held_out(rows: Rows, usable: NDArray[np.bool_], split: str, recipe: str | None = None) -> Held:
+def held_out(rows: Rows, usable: NDArray[np.bool_], split: str, recipe: hierarchy.Recipe | None = None) -> Held:
     """Predict every row by a fit on the usable rows of the other groups."""
     tpot, ttft = np.full(len(rows), np.nan), np.full(len(rows), np.nan)
     fold = folds(rows.group(split), each=split in {"model", "accelerator", "engine"})

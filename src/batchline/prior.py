@@ -37,6 +37,9 @@ _CONFIDENCES = (0.5, 0.8, 0.9)
 GENERAL = frozenset({"engine", "generation", "accelerator", "weights", "engine_kv", "attention"})
 """Kinds of level that stand for themselves; the others name something inside of these."""
 
+NESTED = ("cluster", "version", "deployment")
+"""Kinds of level that name servers: a cluster, a version of its engine, a layout."""
+
 _OF_DEVICE = "engine_accelerator"  # of engines that were measured as batches alone: validation/batches.py
 
 _QUANTISED = re.compile(r"-(fp8|nvfp4|mxfp4|int4|awq|gptq|fp8-static)$")
@@ -118,6 +121,7 @@ class Case:
             "path": f"{generation} {'mxfp4' if self.weights == 'mxfp4' else width}",
             "model_weights": f"{self.base_model} {width}",
             "engine_kv": f"{self.engine} {self.kv}",
+            "kv_path": f"{generation} {self.kv}",
             _OF_DEVICE: f"{self.engine} {self.accelerator}",
             "attention": self.attention or ("mla" if self.is_mla else "gqa"),
             "cluster": self.cluster,
@@ -125,6 +129,8 @@ class Case:
         }
         if self.engine_version:
             found["version"] = f"{self.cluster} | {self.engine_version}"
+        # What a server makes of its cache says nothing of a cache in another format.
+        found |= {f"{kind}_kv": f"{found[kind]} | kv {self.kv}" for kind in NESTED if kind in found}
         if self.client:  # how an unknown client sends is not a way of sending: the centre stands for it
             found |= {"client": self.client, "engine_client": f"{self.engine} {self.client}"}
         return found

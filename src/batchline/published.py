@@ -30,6 +30,13 @@ first) and TTFT (time to the first token) at a client's concurrency. Written on 
 columns: `{needed}`; used when they are there: `{used}`. `decode_step_ms` is TPOT; in the regime `static_e2e` it is a
 whole run over its output length, in `decode_static` a step. Names are read as people and tools write them.
 
+What a row of InferenceX leaves out is taken from the script that started its server (`data/served_launches.csv`, with
+repository, path and commit): the format of the KV cache, the token budget, how often the engine looks for new
+requests, whether attention was data-parallel. Rows whose script had speculation on are refused, for its acceptance is
+not known. InferenceMAX's own runs tell the median TTFT, NVIDIA's collection of them the mean: each has levels of its
+own. Rows that cannot be what they say, and rows whose server was sent prompts again that its prefix cache kept, are
+not *plausible*: no fit takes them, and the columns *all rows* count them.
+
 A row of a held-out group never touches the fit that predicts it, and each fit chooses which levels it has by leaving
 clusters out of its own rows. The spreads of the levels are those that were published before; what there is to choose
 from and the rule of plausibility were settled in about a hundred trials on the same splits, so the tables are slightly
@@ -212,8 +219,7 @@ def page(data: Mapping[str, Any] | None = None) -> str:
         "",
         f"How near can one come? {data['again']['rows']} of the plausible points answer a question that was measured "
         "more than once, on another day or with another version of the engine. Taking the other measurements as the "
-        f"prediction misses TPOT by {three(data['again']['tpot'])} and TTFT by {three(data['again']['ttft'])}: TTFT of "
-        "one and the same configuration moves by a quarter.",
+        f"prediction misses TPOT by {three(data['again']['tpot'])} and TTFT by {three(data['again']['ttft'])}.",
         "",
         "The levels that this work began with, fitted to the same rows, and those of today:",
         "",

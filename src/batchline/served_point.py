@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from batchline import precision, prior, readings, served_names, serving, step
+from batchline import precision, prior, readings, served_launch, served_names, serving, step
 from batchline.accelerator import FORMATS, Accelerator
 from batchline.deployment import Deployment
 from batchline.engine import Request
@@ -38,7 +38,7 @@ USED = (
     "n_gpus", "tp", "pp", "ep", "dp", "dp_attention", "precision_w", "precision_kv", "engine_version", "date",
     "decode_step_ms", "ttft_ms", "regime", "context", "spec", "acceptance", "draft_tokens", "disagg", "prefill_gpus",
     "prefill_workers", "decode_gpus", "decode_workers", "prefix_hit_rate", "max_num_seqs", "max_num_batched_tokens",
-    "client", "series_id", "qc", "notes",
+    "gpu_memory_utilization", "admission_interval", "client", "ttft_stat", "series_id", "qc", "notes",
 )  # fmt: skip
 """Columns that are used when they are there."""
 
@@ -121,7 +121,8 @@ class Point:
     concurrency : float
         Requests in flight at the client; sequences of a batch in a static regime [request].
     client : str
-        How the client sends: "random" or "fixed" lengths (which keep clients in step), "sweep", or "" when not known.
+        How the client sends: "random" or "fixed" lengths (which keep clients in step), "sweep", or "" when not known;
+        "random, median" where TTFT is the median, which a burst at the start of a run leaves alone.
     regime : str
         What was measured: "serving_conc" (a closed loop), "decode_static" (steps of a fixed batch), "static_e2e" (a
         batch from start to end, divided by the output length), "production_mean".
@@ -149,6 +150,10 @@ class Point:
         The engine's own limit, per data-parallel rank; infinite when not known [sequence].
     max_num_batched_tokens : float
         Chunked-prefill token budget of a step; infinite when not known [token].
+    admission_interval : float
+        The engine looks for new requests every so many steps; 0 where before each, or not known [step].
+    repeated_prompts : bool
+        Whether the server found prompts in its prefix cache, and how many is not known.
     memory_alone : bool
         Whether no compute rate is known, so that decoding is taken to be bound by memory and prompts are not predicted.
     """
@@ -173,6 +178,8 @@ class Point:
     prefix_hit_rate: float = 0.0
     max_num_seqs: float = math.inf
     max_num_batched_tokens: float = math.inf
+    admission_interval: float = 0.0
+    repeated_prompts: bool = False
     memory_alone: bool = False
 
     @property
@@ -326,10 +333,15 @@ def point_of(row: Mapping[str, str], line: int = 0) -> Point:
     engine, version = served_names.engine_of(cell.text("engine"))
     name, count = served_names.accelerator_of(cell.needed_text("hw"))
     architecture, weights = served_names.model_of(cell.needed_text("model"), cell.text("precision_w"))
+    served = prior.Case(
+        model=architecture.name, weights=weights or architecture.weight_format, engine=engine, accelerator=name
+    )
+    collection = _collection(cell, served.base_model)
+    if collection.startswith("InferenceX"):
+        cell = _launched(cell, served)
     regime = cell.text("regime").casefold() or "serving_conc"
     accelerator = _able(name, memory_alone=regime.startswith("decode_"))
-    inferencex = any(word in cell.text("source") for word in ("InferenceX DB", "InferenceMAX"))
-    scale = _INFERENCEX_LENGTH if inferencex else 1.0
+    scale = _INFERENCEX_LENGTH if collection == "InferenceX" else 1.0
     isl, osl = _lengths(cell, scale)
     kv = _kv(cell) or _kv_default(engine, accelerator, weights or architecture.weight_format)
     version = _version(cell.text("engine_version")) or version
@@ -347,7 +359,10 @@ def point_of(row: Mapping[str, str], line: int = 0) -> Point:
             dp=dp,
             ep=ep,
             engine=engine if engine in engine_names() else "generic",
-            request=Request(max_model_len=int((isl + osl) / scale) + 256),
+            request=Request(
+                max_model_len=int((isl + osl) / scale) + 256,
+                gpu_memory_utilization=cell.number("gpu_memory_utilization"),
+            ),
         )
 
     concurrency = cell.needed("batch_or_concurrency")
@@ -363,7 +378,7 @@ def point_of(row: Mapping[str, str], line: int = 0) -> Point:
         isl=isl,
         osl=osl,
         concurrency=concurrency,
-        client=_client(cell),
+        client=_client(cell, collection),
         regime=regime,
         tpot_s=_seconds(cell, "decode_step_ms"),
         ttft_s=_seconds(cell, "ttft_ms"),
@@ -378,6 +393,8 @@ def point_of(row: Mapping[str, str], line: int = 0) -> Point:
         prefix_hit_rate=cell.share("prefix_hit_rate"),
         max_num_seqs=cell.number("max_num_seqs") or math.inf,
         max_num_batched_tokens=cell.number("max_num_batched_tokens") or math.inf,
+        admission_interval=cell.number("admission_interval") or 0.0,
+        repeated_prompts=cell.yes("repeated_prompts"),
         memory_alone="bf16" not in Accelerator.load(name).flops,
     )
 
@@ -565,8 +582,8 @@ def _kv(cell: _Cells) -> str:
 def _kv_default(engine: str, accelerator: Accelerator, weights_name: str) -> str:
     """KV format where the row is silent: what the public recipes of the engine set for quantised weights.
 
-    TensorRT-LLM's quantised checkpoints ask for an FP8 cache; InferenceX sets it for vLLM and SGLang on Blackwell.
-    Where queues begin in the measured rows agrees with both.
+    TensorRT-LLM's quantised checkpoints ask for an FP8 cache; nearly all scripts of InferenceX set it on Blackwell, few
+    on Hopper (data/served_launches.csv).
     """
     quantised = weights_name not in ("bf16", "fp16", "fp32")
     blackwell = accelerator.generation.startswith("blackwell")
@@ -590,13 +607,57 @@ def _key(address: str) -> str:
     return found.group(1) if found else ""
 
 
-def _client(cell: _Cells) -> str:
-    """How the client sends: what the row says, or what is known of a public collection; "" where that is not known."""
-    if (said := cell.text("client").casefold()) in ("random", "fixed"):
-        return said
+def _collection(cell: _Cells, model: str) -> str:
+    """Name the public collection that a row comes from, where what is known of it says more than the row.
+
+    The rows of Kimi-K2.5 and Qwen3.5 in NVIDIA's gap analysis are InferenceX's: 71 of 94 agree with one of those of the
+    same load to the last digit given, and where the others were measured InferenceX has no row.
+    """
     source = cell.text("source")
     if any(word in source for word in ("InferenceX DB", "InferenceMAX")):
-        return "random"
+        return "InferenceX"
     if "gap-analysis" in source:
-        return "fixed"
-    return "sweep" if "token_position_decode_slo" in source else ""
+        return "InferenceX" if model in ("kimi-k2.5", "qwen3.5-397b-a17b") else "NVIDIA"
+    return "InferenceX sweep" if "token_position_decode_slo" in source else ""
+
+
+def _launched(cell: _Cells, served: prior.Case) -> _Cells:
+    """Fill in what the row leaves out from the script that started its server.
+
+    Where the script knows nothing of data-parallel attention or of expert parallelism, a row that has them is mistaken:
+    NVIDIA's collection reads TP 4 with EP 4 as attention DP 4 with EP 16.
+    """
+    known = served_launch.launch_of(
+        model=served.base_model,
+        accelerator=served.accelerator,
+        engine=served.engine,
+        weights=served.width,
+        version=cell.text("engine_version"),
+        date=cell.text("date"),
+        isl=cell.number("isl") or 0.0,
+        osl=cell.number("osl") or 0.0,
+        tp=cell.count("tp") or 1,
+        concurrency=cell.number("batch_or_concurrency") or 0.0,
+    )
+    told = dict(cell.cells)
+    if known.get("dp_attention") == "off":
+        told |= {"dp_attention": "", "dp": "1"}
+    elif known.get("dp_attention") == "on":
+        told["dp_attention"] = "true"
+    if parallel := known.get("expert_parallel"):
+        told["ep"] = "1" if parallel == "off" else cell.text("n_gpus")
+    for name in known.keys() - {"dp_attention", "expert_parallel"}:
+        if not cell.text(name) or cell.text(name).startswith("unknown"):
+            told[name] = known[name]
+    return _Cells(told)
+
+
+def _client(cell: _Cells, collection: str) -> str:
+    """How the client sends: what the row says, or what is known of a public collection; "" where that is not known."""
+    said = cell.text("client").casefold()
+    if said not in ("random", "fixed"):
+        said = {"InferenceX": "random", "NVIDIA": "fixed", "InferenceX sweep": "sweep"}.get(collection, "")
+    # InferenceMAX's runs tell the median, NVIDIA's collection of them the mean: of gpt-oss-120b on TensorRT-LLM
+    # 1.2.0rc2 both have the same points, TPOT within a percent, and TTFT 31 and 51 ms, 43 and 85 ms, 175 and 639 ms.
+    median = cell.text("ttft_stat").casefold() == "median" or "InferenceMAX" in cell.text("source")
+    return f"{said}, median" if median and said else said

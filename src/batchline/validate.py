@@ -147,6 +147,7 @@ def _closed(points: Sequence[Point], priors: prior.Prior) -> serving.Steady:
         *(_column(points, name) for name in ("concurrency", "isl", "osl", "capacity")),
         max_num_seqs=_column(points, "max_num_seqs"),
         max_num_batched_tokens=_column(points, "max_num_batched_tokens"),
+        admission_interval=_column(points, "admission_interval"),
         prefix_hit_rate=_column(points, "prefix_hit_rate"),
         speculation=_speculation(points),
     )

@@ -47,7 +47,7 @@ def compiled(chart: Any) -> dict[str, Any]:
 
     Examples
     --------
-    >>> chart = {"data": {"name": "points"}, "datasets": {"points": []}, "mark": "line"}
+    >>> chart = {"data": {"name": "points"}, "datasets": {"points": []}, "mark": "line", "encoding": {}}
     >>> [data["name"] for data in compiled(chart)["data"]]
     ['points']
     """
