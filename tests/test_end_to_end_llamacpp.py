@@ -2,7 +2,8 @@
 
 Slow (about a minute; scripts/test runs it alone, after all others). Needs the wheels xllamacpp and gguf. On a machine
 that does other work the wall clock says little: steps are taken at the 0.1 quantile, the kernel says for how long the
-server had to wait for a processor, and a probe that others disturbed is repeated. Processor time is not disturbed.
+server had to wait for a processor, and a probe that others disturbed is repeated.
+Processor time is disturbed less: the least of a few counts.
 """
 
 import asyncio
@@ -99,9 +100,11 @@ def test_every_point_comes_back(probed):
 
 @pytest.mark.usefixtures("calm")
 def test_steps_are_what_the_processor_spent(engine, probed):
-    # Processor time of 64 further steps, prompts and start taken off by the difference of two bursts.
+    # Processor time of 64 further steps, prompts and start taken off by the difference of two bursts. A processor that
+    # is shared may be slower for a while, so that a burst counts more time: the least of a few, as the steps are taken.
     for batch in (1, 8):
-        spent = (together(engine, batch, 64, 80) - together(engine, batch, 64, 16)) / 64
+        long, short = (min(together(engine, batch, 64, tokens) for _ in range(4)) for tokens in (80, 16))
+        spent = (long - short) / 64
         point = next(point for point in probed[0] if (point.batch, point.isl) == (batch, 64))
         assert point.t_step_s == pytest.approx(spent, rel=0.35)
 
