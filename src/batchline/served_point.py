@@ -611,7 +611,7 @@ def _collection(cell: _Cells, model: str) -> str:
     """Name the public collection that a row comes from, where what is known of it says more than the row.
 
     The rows of Kimi-K2.5 and Qwen3.5 in NVIDIA's gap analysis are InferenceX's: 71 of 94 agree with one of those of the
-    same load to the last digit given, and where the others were measured InferenceX has no row.
+    same load to the last digit given, and no other model has such a row.
     """
     source = cell.text("source")
     if any(word in source for word in ("InferenceX DB", "InferenceMAX")):
