@@ -80,7 +80,7 @@ def observations(points: Sequence[Point]) -> list[Observation]:
             isl=point.isl,
             osl=point.osl,
             context=point.context,
-            capacity_batch=min(point.capacity, point.max_num_seqs * point.deployment.dp),
+            capacity_batch=point.limit,
             admission_interval=point.admission_interval,
             noise=NOISE[of],
             point=i,

@@ -112,7 +112,7 @@ def load(files: Iterable[str] = SERVED) -> tuple[Rows, dict[str, int]]:
     rows = Rows(
         points=points,
         ideal=step.Ideal(**columns),
-        capacity=np.array([min(p.capacity, p.max_num_seqs * p.deployment.dp) for p in points]),
+        capacity=np.array([p.limit for p in points]),
         chunks=np.array([math.ceil(p.isl / p.max_num_batched_tokens) for p in points], dtype=float),
         admission_interval=np.array([p.admission_interval for p in points]),
         concurrency=np.array([p.concurrency for p in points]),

@@ -31,7 +31,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from batchline import cost, prior, readings, roofline, step, sweep
+from batchline import cost, market, prior, readings, roofline, step, sweep
 from batchline.errors import InputError, MissingFactError
 from batchline.notebook import Shown
 from batchline.strings import Sentence
@@ -353,6 +353,21 @@ class PriceSheet(Shown):
             for name, tokens in (("input", self.isl), ("output", self.osl))
         )
         return cost.token_costs(self.usd_per_hour, prompt_s, decode_s, self.isl, self.osl)
+
+    def beside(self, offers: Sequence[market.Offer]) -> list[market.Comparison]:
+        """Compare the plain request, on a machine that is never idle, with what APIs ask for it.
+
+        Parameters
+        ----------
+        offers : sequence of Offer
+            What `batchline.market.offers` gave.
+
+        Returns
+        -------
+        list of Comparison
+            Cheapest API first.
+        """
+        return market.compare(self.at_full_use(), self.usd_per_hour, offers, self.isl, self.osl)
 
     def to_dict(self) -> dict[str, Any]:
         """Give everything, with the names of the JSON output.

@@ -27,7 +27,7 @@ from batchline.strings import Sentence, text
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-__all__ = ["GENERAL", "NOVELTIES", "Case", "Prior", "Provenance", "load"]
+__all__ = ["GENERAL", "NESTED", "NOVELTIES", "Case", "Prior", "Provenance", "load"]
 
 NOVELTIES = ("lengths", "deployment", "cluster", "model", "accelerator", "engine")
 """What of a prediction can be new, from little to much."""
@@ -65,7 +65,8 @@ class Case:
     engine_version : str
         Version of the engine, if known.
     client : str
-        How the client sends: "random" lengths, "fixed" lengths (which keep clients in step), "" when not known.
+        How the client sends: "random" lengths, "fixed" lengths (which keep clients in step), "" when not known;
+        "random, median" where a TTFT is the median of such requests, not their mean.
     date : str
         Day of the engine's release or of the measurement, ISO; "" for a current engine.
     attention : str

@@ -37,10 +37,10 @@ not known. InferenceMAX's own runs tell the median TTFT, NVIDIA's collection of 
 own. Rows that cannot be what they say, and rows whose server was sent prompts again that its prefix cache kept, are
 not *plausible*: no fit takes them, and the columns *all rows* count them.
 
-A row of a held-out group never touches the fit that predicts it, and each fit chooses which levels it has by leaving
-clusters out of its own rows. The spreads of the levels are those that were published before; what there is to choose
-from and the rule of plausibility were settled in about a hundred trials on the same splits, so the tables are slightly
-optimistic.
+A row of a held-out group never touches the fit that predicts it, and each fit chooses which levels it has and what a
+row counts by leaving clusters out of its own rows. The spreads of the levels are those that were published before; what
+there is to choose from, how much TTFT may scatter and the rule of plausibility were settled in some hundred and twenty
+trials on the same splits, so the tables are slightly optimistic.
 """
 
 

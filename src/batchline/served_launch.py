@@ -26,8 +26,9 @@ def launches() -> tuple[Mapping[str, str], ...]:
     Returns
     -------
     tuple of mapping
-        Rows of data/served_launches.csv: what was served, the conditions under which a setting was used (version of the
-        engine, months, nominal lengths, tensor-parallel degree, requests in flight; empty: any), the settings (empty:
+        Rows of data/served_launches.csv: what was served, the conditions under which a setting was used (words in the
+        version of the engine or the name of its image, months, nominal lengths, tensor-parallel degree, requests in
+        flight; empty: any), the settings (empty:
         left to the engine), where that stands and what is doubtful.
 
     Examples

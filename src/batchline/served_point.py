@@ -224,6 +224,11 @@ class Point:
             held = float(generous.capacity_batch(self.context))
         return held
 
+    @property
+    def limit(self) -> float:
+        """Sequences that cache and engine admit together [sequence]."""
+        return min(self.capacity, self.max_num_seqs * self.deployment.dp)
+
 
 def read(path: Path | str) -> list[Point | tuple[int, str]]:
     """Read a table of measured points.

@@ -88,8 +88,7 @@ def command(model: str, **options: Any) -> None:
         _output.warn(warning)
     rows = None
     if options["market_name"] is not None:
-        offers = market.offers(options["market_name"] or deployment.architecture.name)
-        rows = market.compare(sheet.at_full_use(), sheet.usd_per_hour, offers, sheet.isl, sheet.osl)
+        rows = sheet.beside(market.offers(options["market_name"] or deployment.architecture.name))
     if options["as_json"]:
         beside = {} if rows is None else {"market": [row.to_dict() for row in rows]}
         _output.print_json(sheet.to_dict() | beside)

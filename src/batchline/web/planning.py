@@ -377,6 +377,6 @@ def _market(name: str, sheet: PriceSheet) -> list[Comparison]:
     from batchline import market  # noqa: PLC0415
 
     try:
-        return market.compare(sheet.at_full_use(), sheet.usd_per_hour, market.offers(name), sheet.isl, sheet.osl)
+        return sheet.beside(market.offers(name))
     except BatchlineError as error:
         raise RefusedFieldError("market", error) from None

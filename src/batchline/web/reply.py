@@ -179,17 +179,17 @@ def _drawn(curve: Curve, theme: str, language: str, batch_axis: str) -> tuple[_L
     return look, _DRAWN[look]
 
 
-def _compiled(curve: Curve, **how: str) -> dict[str, dict[str, Any]]:
+def _compiled(curve: Curve, theme: str, language: str, batch_axis: str) -> dict[str, dict[str, Any]]:
     """Vega for what the page puts its data into."""
-    look, plots = _drawn(curve, **how)
+    look, plots = _drawn(curve, theme, language, batch_axis)
     if look not in _COMPILED:
         _COMPILED[look] = {name: chart.compiled(plot) for name, plot in plots.items()}
     return _COMPILED[look]
 
 
-def _specs(curve: Curve, told: Mapping[str, Any], **how: str) -> dict[str, Any]:
+def _specs(curve: Curve, told: Mapping[str, Any], theme: str, language: str, batch_axis: str) -> dict[str, Any]:
     """Whole specifications of the six plots, with only the points that they need."""
-    _, plots = _drawn(curve, **how)
+    _, plots = _drawn(curve, theme, language, batch_axis)
     return {name: _filled(spec, f"p{name.replace('.', '')}", told) for name, spec in plots.items()}
 
 
@@ -232,19 +232,18 @@ def explored(
     first = answered(asked, [1.0])
     curve = on_whole_batches(first)
     told = Told(curve, language)
-    look: dict[str, Any] = {"batch_axis": batch_axis, "language": language, "measured": measured}
-    shown = live.told(curve, **look, names=charts in ("specs", "data"))
-    how = {"theme": theme, "language": language, "batch_axis": batch_axis}
+    rests = charts in ("specs", "data")  # nothing moves: there is time for the names and for what would change it
+    shown = live.told(curve, batch_axis=batch_axis, language=language, measured=measured, names=rests)
     if charts == "specs":
-        shown = _specs(curve, shown, **how)
+        shown = _specs(curve, shown, theme, language, batch_axis)
     elif charts == "vega":
-        shown = {"vega": _compiled(curve, **how), **shown}
+        shown = {"vega": _compiled(curve, theme, language, batch_axis), **shown}
     scalars = {key: value for key, value in first.to_dict().items() if key != "points"}
     load = served(asked, first)
     if load is not None:
         scalars["serving"] = load
     changes = None
-    if charts in ("specs", "data"):
+    if rests:
         found = what_if(first, within=question.within, max_batch=question.max_batch)
         changes = [_change(one, first, told) for one in found]
     profile, foreign = _profile(first, language)

@@ -67,7 +67,7 @@ export class PriceView {
       reply.rows.map((row, i) => [reply.shown.rows[i].name, usd(row.usd_per_mtok_cost), usd(row.usd_per_mtok_price), row.times_base.toPrecision(3), reply.shown.rows[i].why]),
       reply.rows.map((row) => (["input", "output"].includes(row.name) ? "run" : "")));
     byId("prices-notes").replaceChildren(...reply.shown.notes.map((note) => element("li", note)));
-    await this.chart.draw(reply.chart, { padding: null, label: headline });
+    await this.chart.draw(reply.chart, { label: headline });
     byId("prices-reply").setAttribute("aria-busy", "false");
   }
 
