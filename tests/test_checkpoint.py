@@ -356,3 +356,10 @@ def test_fetch_is_not_tried_unasked_nor_for_a_model_of_the_catalogue(monkeypatch
     assert Architecture.load("Qwen/Qwen3-32B", fetch=True).name == "qwen3-32b"
     with pytest.raises(BatchlineError, match="no model"):
         Architecture.load("some/model")
+
+
+@pytest.mark.parametrize("read", [checkpoint.load, Architecture.load])
+@pytest.mark.parametrize("given", ["~0", "~of nobody/model.gguf"])
+def test_the_home_of_nobody_is_no_file(read, given):
+    with pytest.raises(ConfigError, match="cannot be read"):
+        read(given)

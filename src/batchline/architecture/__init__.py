@@ -643,7 +643,7 @@ def _is_path(given: str) -> bool:
 
 
 def _from_path(cls: type[Architecture], path: Path) -> Architecture:
-    path = path.expanduser()
+    path = Path(os.path.expanduser(path))  # noqa: PTH111  (leaves the home of nobody as it is, where Path's raises)
     if path.suffix == ".gguf":
         return _from_gguf(cls, path)
     folder = path if path.is_dir() else path.parent
