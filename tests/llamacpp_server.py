@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+_SPECIAL, _BYTES = 3, 256  # the first tokens of the vocabulary
 _SYLLABLES = ("ba", "ko", "ri", "mu", "te", "lo", "sa", "ni", "pe", "du")
 
 
@@ -62,8 +63,9 @@ def write_model(path: Path, size: Size = Size()) -> Path:
 
     noise = np.random.default_rng(1).standard_normal(1 << 20, dtype=np.float32)
 
-    def matrix(name: str, rows: int, columns: int) -> None:
+    def matrix(name: str, rows: int, columns: int, silent: int = 0) -> None:
         values = np.resize(noise, rows * columns).reshape(rows, columns) / np.sqrt(columns, dtype=np.float32)
+        values[:silent] = 0
         packed = gguf.quants.quantize(values.astype(np.float32), gguf.GGMLQuantizationType.BF16)
         writer.add_tensor(name, packed, raw_dtype=gguf.GGMLQuantizationType.BF16)
 
@@ -72,7 +74,9 @@ def write_model(path: Path, size: Size = Size()) -> Path:
 
     matrix("token_embd.weight", size.vocabulary, size.width)
     norm("output_norm.weight")
-    matrix("output.weight", size.vocabulary, size.width)
+    # A byte may be part of a character, which the server holds back: how many tokens a chunk has would be chance.
+    # With a logit of zero none is among the forty likeliest that llama.cpp samples from.
+    matrix("output.weight", size.vocabulary, size.width, silent=_SPECIAL + _BYTES)
     kv_width = size.width // size.heads * size.kv_heads
     for layer in range(size.layers):
         norm(f"blk.{layer}.attn_norm.weight")
@@ -100,7 +104,7 @@ def _tokenizer(writer, vocabulary: int) -> None:
     space = "\u2581"
     kinds = gguf.TokenType
     tokens = [("<unk>", kinds.UNKNOWN, 0.0), ("<s>", kinds.CONTROL, 0.0), ("</s>", kinds.CONTROL, 0.0)]
-    tokens += [(f"<0x{byte:02X}>", kinds.BYTE, -1000.0) for byte in range(256)]
+    tokens += [(f"<0x{byte:02X}>", kinds.BYTE, -1000.0) for byte in range(_BYTES)]
     letters = "abcdefghijklmnopqrstuvwxyz0123456789"
     tokens += [(text, kinds.NORMAL, -10.0) for text in (space, *letters)]
     tokens += [(space + letter, kinds.NORMAL, -5.0) for letter in letters]
