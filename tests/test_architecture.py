@@ -16,6 +16,8 @@ from batchline.architecture import Architecture, _catalogue
 from batchline.architecture._families import family, family_names
 from batchline.errors import BatchlineError, ConfigError, InputError, UnknownNameError, UnsupportedArchitectureError
 
+from .strategies import examples
+
 HERE = Path(__file__).parent
 SHARED = HERE.resolve().parents[1] / "shared" / "catalog"
 
@@ -525,7 +527,7 @@ def broken_configs(draw):
     return {"model_type": "wrapped", wrapper: config} if wrapper else config
 
 
-@settings(max_examples=400, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=examples(400), suppress_health_check=[HealthCheck.too_slow])
 @given(broken_configs())
 def test_broken_configs_never_end_in_a_traceback(config):
     arch, message = attempt(config)
@@ -539,7 +541,7 @@ def test_broken_configs_never_end_in_a_traceback(config):
     assert arch.attention_flops(4096) >= 0
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100))
 @given(st.recursive(JUNK, lambda inner: st.dictionaries(st.text(max_size=8), inner, max_size=4), max_leaves=8))
 def test_anything_at_all_is_a_config_or_refused(config):
     with pytest.raises(BatchlineError):

@@ -24,6 +24,8 @@ from batchline.deployment import Deployment
 from batchline.errors import ConfigError, InputError, MeasurementError
 from batchline.measure import MeasuredPoint
 
+from .strategies import examples
+
 DEPLOYMENT = Deployment.of("llama-3.1-8b", "h100")
 CASE = readings.case_of(DEPLOYMENT)
 
@@ -184,7 +186,7 @@ def test_without_a_point_it_is_the_prior(belief):
 # -- laws --------------------------------------------------------------------------------------------------------------
 
 
-@settings(max_examples=15)
+@settings(max_examples=examples(15))
 @given(
     times=st.lists(st.floats(0.3, 30), min_size=1, max_size=4),
     batches=st.lists(st.integers(1, 200), min_size=4, max_size=4, unique=True),

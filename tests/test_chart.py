@@ -26,6 +26,8 @@ from batchline.chart._text import text_width, wrapped
 from batchline.chart.axis import batch_ticks, linear_ticks, log_ticks
 from batchline.errors import InputError, MissingFactError, UnknownNameError
 
+from .strategies import examples
+
 if TYPE_CHECKING:
     from pathlib import Path
 
@@ -323,14 +325,14 @@ def check_any(weights, compute, kv, capacity, share, reading, experts, batch_axi
 
 
 @given(**ANY)
-@settings(max_examples=8, deadline=None)
+@settings(max_examples=examples(8))
 def test_no_label_covers_anything_whatever_the_curve(**drawn_at_random):
     check_any(**drawn_at_random)
 
 
 @pytest.mark.slow
 @given(**ANY)
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300))
 def test_no_label_covers_anything_in_hundreds_of_curves(**drawn_at_random):
     check_any(**drawn_at_random)
 

@@ -14,6 +14,8 @@ from batchline import checkpoint
 from batchline.architecture import Architecture
 from batchline.errors import BatchlineError, ConfigError, MissingFactError, UnsupportedArchitectureError
 
+from .strategies import examples
+
 
 def config(**changes):
     return {
@@ -259,7 +261,7 @@ WHOLE = {
 }
 
 
-@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(300), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.sampled_from(sorted(WHOLE)), st.integers(0, 2500), st.binary(max_size=12), st.booleans())
 def test_damage_never_ends_in_a_traceback(tmp_path, kind, place, junk, cut):
     data = bytearray(WHOLE[kind])

@@ -9,6 +9,8 @@ from hypothesis import strategies as st
 from batchline.errors import InputError, MissingFactError
 from batchline.fleet import Pool, fleet
 
+from .strategies import examples
+
 
 def pool(name, accelerator, devices, usd, **capacity):
     return Pool(name=name, accelerator=accelerator, devices=devices, usd_per_hour=usd, capacity=capacity)
@@ -52,7 +54,7 @@ def problems(draw):
     return demand, pools, available
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60))
 @given(problems())
 def test_highs_finds_what_brute_force_finds(problem):
     demand, pools, available = problem
@@ -74,7 +76,7 @@ def test_highs_finds_what_brute_force_finds(problem):
     assert all(found.devices.get(name, 0) <= n for name, n in available.items())
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=examples(30))
 @given(problems())
 def test_sharing_never_costs_more(problem):
     demand, pools, _ = problem

@@ -14,6 +14,8 @@ from batchline.errors import InputError, UnknownNameError
 from batchline.goodput import Promise, Server, batch_for, chance, factor_at, goodput, point
 from batchline.step import Coefficients, ideal
 
+from .strategies import examples
+
 ENGINE = Coefficients(
     weight_read=1.3, kv_read=1.4, layer_overhead=40e-6, prefill_linear=1.6, prefill_share=1.1, ttft_constant=0.03,
     ttft_steps=2.9, sequence_overhead=12e-6,
@@ -108,7 +110,7 @@ def test_waits_for_a_slot_against_a_simulated_engine(rate, least):
 positive = st.floats(0.05, 5.0)
 
 
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=examples(40))
 @given(tpot=st.floats(0.007, 0.08), ttft=st.floats(0.2, 5.0), isl=st.integers(32, 8192), osl=st.integers(16, 2048))
 def test_the_load_found_keeps_the_promises_and_a_little_more_does_not(tpot, ttft, isl, osl):
     promises = {"tpot": Promise(tpot, 95), "ttft": Promise(ttft, 95)}
@@ -130,7 +132,7 @@ def test_the_load_found_keeps_the_promises_and_a_little_more_does_not(tpot, ttft
     )
 
 
-@settings(deadline=None, max_examples=30)
+@settings(max_examples=examples(30))
 @given(isl=st.integers(32, 16384), osl=st.integers(4, 4096))
 def test_load_grows_with_the_batch(isl, osl):
     one = server(isl=isl, osl=osl)

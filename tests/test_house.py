@@ -139,3 +139,10 @@ def test_docstrings_name_every_argument_and_give_units(function):
     numbers = [p for p in inspect.signature(function).parameters.values() if "Floats" in str(p.annotation)]
     if numbers:
         assert "[" in text or "As in" in text or "As of" in text, f"{function.__name__} gives no units"
+
+
+def test_no_law_holds_a_fixed_number_of_examples():
+    # A number in a test's own settings wins over the profile: `thorough` would try no more than every other run.
+    fixed = re.compile(r"max_examples=\s*\d")
+    files = sorted(Path(__file__).parent.glob("test_*.py"))
+    assert [path.name for path in files if fixed.search(path.read_text())] == []

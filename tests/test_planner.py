@@ -21,6 +21,8 @@ from batchline.planner import Plan, Question, load_question, plan
 from batchline.space import Layout, enumerate_space, layouts
 from batchline.units import format_time
 
+from .strategies import examples
+
 CHAT = {"isl": 1024, "osl": 256, "rate": 12.0, "tpot": "p95:30ms", "ttft": "p95:1s"}
 
 
@@ -245,7 +247,7 @@ def test_rows_that_are_not_looked_at_would_not_lead(changes, monkeypatch):
     assert quick.refused == slow.refused
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=examples(25))
 @given(isl=st.integers(32, 8192), osl=st.integers(16, 2048), tpot=st.floats(0.006, 0.08), percentile=st.floats(5, 99.5))
 def test_no_replica_carries_more_than_its_ceiling(isl, osl, tpot, percentile):
     one = Deployment.of("llama-3.1-8b", "h100")
@@ -316,7 +318,7 @@ def test_nothing_on_the_front_is_beaten():
 
 
 @pytest.mark.slow
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=examples(12))
 @given(
     rate=st.floats(1, 60), tpot=st.floats(0.010, 0.060), ttft=st.floats(0.3, 3.0), isl=st.integers(64, 4096)
 )  # fmt: skip

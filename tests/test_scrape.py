@@ -18,6 +18,8 @@ from batchline.cli.measure import command
 from batchline.errors import InputError, MeasurementError
 from batchline.measure import hazards, prometheus, scrape
 
+from .strategies import examples
+
 EDGES = (0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.5, 1.0, 2.5)
 
 
@@ -121,7 +123,7 @@ def test_step_by_regression_is_free_of_prefill(every):
     per_sequence=st.floats(1e-5, 2e-3),
     batches=st.lists(st.integers(1, 64), min_size=10, max_size=12),
 )
-@settings(max_examples=30)
+@settings(max_examples=examples(30))
 def test_without_prefill_regression_is_exact(base, per_sequence, batches):
     engine = VllmEngine(base, per_sequence)
     state = scrape.read(watched(engine, [(0.3, batch, 0) for batch in batches]))

@@ -10,6 +10,8 @@ from hypothesis import strategies as st
 from batchline import served_point, step, validate
 from batchline.errors import MeasurementError
 
+from .strategies import examples
+
 ROW = {
     "model": "meta-llama/Llama-3.1-8B-Instruct", "hw": "H100-SXM5-80GB", "engine": "vLLM", "isl": "1024",
     "osl": "256", "batch_or_concurrency": "16", "n_gpus": "1", "decode_step_ms": "9.0", "ttft_ms": "60",
@@ -179,7 +181,7 @@ TEXT = st.one_of(
 )
 
 
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 @given(
     st.dictionaries(
         st.sampled_from(

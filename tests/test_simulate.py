@@ -16,6 +16,8 @@ from batchline.simulate import Pool, Sglang, Static, Train, Vllm, _compile, repl
 from batchline.step import Coefficients, Ideal
 from tests import reference_simulator as reference
 
+from .strategies import examples
+
 needs_numba = pytest.mark.skipif(not _compile.has_numba(), reason="numba (extra fast) is not installed")
 
 
@@ -98,7 +100,7 @@ def arrivals(draw, most=40):
     contexts=st.lists(st.integers(1, 8000), max_size=40),
     chunk=st.one_of(st.none(), st.tuples(st.integers(0, 4000), st.integers(1, 4000))),
 )
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40))
 def test_clock_is_step(experts, window, tp, coefficients, contexts, chunk):
     """The time of any step is that of step.mixed_step, to a billionth."""
     count, used, expert_bytes = experts
@@ -186,7 +188,7 @@ def vllm_knobs(draw):
 
 
 @given(requests=arrivals(), knobs=vllm_knobs())
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60))
 def test_vllm_token_by_token(requests, knobs):
     """Jumps give what a loop over tokens and single blocks gives, preemption and what survives it included."""
     expected = as_reference(requests)
@@ -221,7 +223,7 @@ def test_vllm_under_pressure():
         schedule_conservativeness=st.sampled_from([0.3, 1.0, 1.2]),
     ),
 )
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40))
 def test_sglang_token_by_token(requests, knobs):
     expected = as_reference(requests)
     reference.sglang(CLOCK, expected, knobs)
@@ -231,7 +233,7 @@ def test_sglang_token_by_token(requests, knobs):
 @given(
     requests=arrivals(), knobs=st.builds(Static, batch=st.integers(1, 12), timeout_s=st.sampled_from([0.0, 0.05, 0.5]))
 )
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=examples(25))
 def test_static_token_by_token(requests, knobs):
     expected = as_reference(requests)
     reference.static(CLOCK, expected, knobs)
@@ -239,7 +241,7 @@ def test_static_token_by_token(requests, knobs):
 
 
 @given(requests=arrivals(), period=st.sampled_from([0.0051, 0.0201, 0.1003]), seats=st.integers(1, 20))
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=examples(25))
 def test_train_token_by_token(requests, period, seats):
     """vLLM's order, departures at multiples of a period."""
     knobs = Train(period_s=period, max_num_seqs=seats, max_num_batched_tokens=200, kv_blocks=60)
@@ -261,7 +263,7 @@ def with_chains(draw, size):
 
 
 @given(data=st.data(), size=st.sampled_from([4, 16]), lag=st.booleans())
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=examples(25))
 def test_prefix_cache_block_by_block(data, size, lag):
     """With room enough, hits are those of a cache that keeps every block by name."""
     requests = data.draw(with_chains(size))

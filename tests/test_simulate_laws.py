@@ -15,6 +15,8 @@ from batchline import simulate, workload
 from batchline.simulate import Clock, Pool, Sglang, Static, Train, Vllm
 from tests.test_simulate import CLOCK, arrivals, busy_traffic, served
 
+from .strategies import examples
+
 ANY_SCHEDULER = st.one_of(
     st.builds(
         Vllm,
@@ -48,7 +50,7 @@ def steady_clock(step_s, max_batch=64):
 
 
 @given(requests=arrivals(), scheduler=ANY_SCHEDULER)
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60))
 def test_nothing_is_lost_and_time_runs_forward(requests, scheduler):
     """Every request ends once, tokens in are tokens out, time is never negative, the cache never overflows."""
     result = served(requests, scheduler)
@@ -75,7 +77,7 @@ def test_nothing_is_lost_and_time_runs_forward(requests, scheduler):
     replicas=st.integers(1, 2),
     transfer=st.sampled_from([0.0, 1e-5, 1e-3]),
 )
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=examples(80))
 def test_nothing_is_lost_between_two_pools(requests, prefill, decode, replicas, transfer):
     """Prompts here, answers there, caches that are too small on either side: the same laws."""
     assume(not isinstance(prefill, Static) and not isinstance(decode, Static))
@@ -92,13 +94,13 @@ def test_nothing_is_lost_between_two_pools(requests, prefill, decode, replicas, 
 
 
 @given(requests=arrivals(), scheduler=ANY_SCHEDULER)
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40))
 def test_first_come_first_admitted(requests, scheduler):
     assert np.all(np.diff(served(requests, scheduler).table.admitted_s) >= 0)
 
 
 @given(requests=arrivals(), scheduler=ANY_SCHEDULER)
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=examples(30))
 def test_no_request_beats_its_own_steps(requests, scheduler):
     """Each token takes a step, and no step is shorter than that of its sequence alone."""
     table = served(requests, scheduler).table
@@ -110,7 +112,7 @@ def test_no_request_beats_its_own_steps(requests, scheduler):
 
 
 @given(seed=st.integers(0, 30), factor=st.sampled_from([1.5, 3.0, 10.0]))
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=examples(15))
 def test_heavier_load_never_lowers_the_median(seed, factor):
     """The same requests, sent faster, take as long or longer at the median."""
     traffic = busy_traffic(80, seed)
@@ -179,7 +181,7 @@ def test_mmc():
 
 
 @given(requests=arrivals(), scheduler=ANY_SCHEDULER)
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=examples(20))
 def test_littles_law(requests, scheduler):
     """Requests that run, integrated, are the times that they ran, summed; unless they were sent back meanwhile."""
     result = served(requests, scheduler)

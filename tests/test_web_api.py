@@ -31,6 +31,8 @@ from batchline.web.guard import HEADERS, Guard, Limits
 from batchline.web.question import CurveQuestion, curve_of
 from batchline.web.remember import Remembered
 
+from .strategies import examples
+
 BASE = "http://127.0.0.1:8765"
 QUESTION = {"model": "llama-3.1-70b", "on": "4xh100", "context": "8k"}
 
@@ -185,7 +187,7 @@ LOADS = st.fixed_dictionaries(
 
 
 @given(load=LOADS)
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(150), suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_any_load_is_answered_or_refused(client, load):
     answer = client.post("/api/v1/curve", json={**QUESTION, **load})
     assert answer.status_code in (200, 422), answer.text
@@ -887,7 +889,7 @@ questions = st.fixed_dictionaries(needed, optional=near)
 wild = st.fixed_dictionaries({}, optional=dict.fromkeys([*needed, *near, "config", "batch", "x"], anything))
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(60), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(question=questions | wild)
 def test_no_question_breaks_the_server(client, question):
     body = json.dumps(question)
@@ -899,7 +901,7 @@ def test_no_question_breaks_the_server(client, question):
         model.Problem.model_validate(answer.json())
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(40), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     content=st.binary(max_size=200) | anything.map(json.dumps).map(str.encode) | st.text(max_size=200).map(str.encode)
 )

@@ -12,6 +12,8 @@ from hypothesis import strategies as st
 from batchline import workload
 from batchline.errors import ConfigError, InputError, UnknownNameError
 
+from .strategies import examples
+
 LENGTHS = [
     workload.Fixed(100),
     workload.Uniform(10, 1600),
@@ -110,7 +112,7 @@ def test_diurnal_swings():
 
 
 @given(count=st.integers(1, 200_000), seed=st.integers(0, 9))
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=examples(10))
 def test_synthetic_traffic_is_repeatable(count, seed):
     traffic = workload.synthetic(
         workload.Poisson(3), workload.LogNormal(100, 1.0), workload.Uniform(1, 50), count=count, seed=seed
@@ -386,7 +388,7 @@ def test_long_traces_need_little_memory(tmp_path):
 
 
 @given(st.lists(st.tuples(st.floats(0, 1e6), st.integers(1, 10**6), st.integers(1, 10**5)), min_size=1, max_size=30))
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=examples(30))
 def test_what_is_written_is_read(tmp_path_factory, rows):
     rows.sort()
     path = tmp_path_factory.mktemp("trace") / "trace.csv"
