@@ -9,15 +9,14 @@ import socket
 import subprocess
 import sys
 import time
-import tomllib
 import urllib.request
-from importlib import resources
 from pathlib import Path
 
 import pytest
 
 from batchline import launch as module
 from batchline import strings
+from batchline.engine import launch_table
 from batchline.errors import InputError, UnknownNameError
 from batchline.launch import Settings, launch
 
@@ -67,10 +66,6 @@ CASES = [
     ("trtllm", SPARSE),
     ("llama.cpp", GGUF),
 ]
-
-
-def table():
-    return tomllib.loads(resources.files("batchline").joinpath("data/launch_flags.toml").read_text(encoding="utf-8"))
 
 
 def values(made):
@@ -199,7 +194,7 @@ def test_settings_arrive_under_each_engines_name():
 
 @pytest.mark.parametrize(("engine", "settings"), CASES)
 def test_secrets_are_named_and_never_written(engine, settings, monkeypatch):
-    for name in table()[engine]["secrets"]:
+    for name in launch_table()[engine]["secrets"]:
         monkeypatch.setenv(name, "hunter2")
     made = launch(engine, settings)
     texts = [made.script, made.config, json.dumps(made.to_dict())]
@@ -257,7 +252,7 @@ def test_llama_cpp_has_the_flags():
     xllamacpp = pytest.importorskip("xllamacpp", reason="llama.cpp (pip install xllamacpp) is not installed")
     (library,) = Path(xllamacpp.__file__).parent.glob("xllamacpp*.so")
     content = library.read_bytes()
-    entry = table()["llama.cpp"]
+    entry = launch_table()["llama.cpp"]
     for name in [row["name"] for row in entry["flags"]] + list(entry["secrets"]):
         assert f"\0{name}\0".encode() in content, name
 
@@ -338,7 +333,7 @@ def test_vllms_own_parser_reads_the_command(settings):
 
 
 def test_all_engines_of_the_table_can_be_started():
-    assert module.engines() == list(table())
+    assert module.engines() == list(launch_table())
 
 
 @pytest.mark.parametrize("engine", module.engines())

@@ -8,16 +8,14 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import tomllib
 from dataclasses import dataclass
-from importlib import resources
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from batchline import precision, readings, step
 from batchline.deployment import Deployment, capacity_batch
-from batchline.engine import Engine
+from batchline.engine import Engine, has_kv_format, runs_on
 from batchline.errors import BatchlineError, MissingFactError
 from batchline.memory import kv_shards
 from batchline.prior import Case
@@ -32,7 +30,7 @@ if TYPE_CHECKING:
     from batchline.price import Price
     from batchline.prior import Prior
 
-__all__ = ["Layout", "Space", "disaggregates", "enumerate_space", "layouts"]
+__all__ = ["Layout", "Space", "enumerate_space", "layouts"]
 
 _PIPELINES = (1, 2, 4, 8, 16)
 _LAYERS_OF_A_STAGE = 8  # handing over from stage to stage is not counted, so very short stages would look too good
@@ -285,10 +283,9 @@ def enumerate_space(
             keep[gone] = False
 
     devices = [accelerators[i] for i in usable]
-    table = _support()
-    can_run = np.array([[_runs(table, engine, device) for engine in engines] for device in devices], dtype=bool)
+    can_run = np.array([[runs_on(engine, device.vendor) for engine in engines] for device in devices], dtype=bool)
     refuse("the engine does not run on this accelerator", ~can_run.reshape(len(devices), len(engines))[a, e])
-    has_kv = np.array([[kv in table[engine]["kv"] if engine in table else True for engine in engines] for kv in kvs])
+    has_kv = np.array([[has_kv_format(engine, kv) for engine in engines] for kv in kvs])
     refuse("the engine has no such KV cache format", ~has_kv[k, e])
     multiplies = np.array([[names[i][j] == "" for j in range(len(weights))] for i in range(len(devices))], dtype=bool)
     refuse("no dense rate is known in this format", ~multiplies.reshape(len(devices), len(weights))[a, w])
@@ -372,36 +369,6 @@ def _missing(device: Accelerator, architecture: Architecture, weight: str | None
 
 def _is_own_or_smaller(architecture: Architecture, weight: str | None) -> bool:
     return weight is None or architecture.weight_bytes(weight) < 0.97 * architecture.weight_bytes(None)
-
-
-@functools.cache
-def _support() -> dict[str, Any]:
-    return tomllib.loads(resources.files("batchline").joinpath("data/launch_flags.toml").read_text(encoding="utf-8"))
-
-
-def disaggregates(engine: str) -> bool:
-    """Whether an engine can compute prompts on some replicas and decode on others, by its documentation.
-
-    Parameters
-    ----------
-    engine : str
-        Name of the engine.
-
-    Returns
-    -------
-    bool
-        As data/launch_flags.toml has it.
-
-    Examples
-    --------
-    >>> disaggregates("vllm"), disaggregates("llama.cpp")
-    (True, False)
-    """
-    return "disaggregation" in _support().get(engine, {})
-
-
-def _runs(table: Mapping[str, Any], engine: str, device: Accelerator) -> bool:
-    return engine not in table or device.vendor in table[engine]["vendors"]
 
 
 def _capacity(

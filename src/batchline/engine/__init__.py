@@ -19,11 +19,13 @@ The default of each knob and each coefficient stand in data/engines.toml, with v
     workspace   the equations of A
     budget      Account: a device divided
     knobs       what turning a knob would buy; the fewest devices
+    starting    what its documentation says of starting it
 """
 
 from batchline.engine.budget import Account, Request, account
 from batchline.engine.defaults import Engine, Fact, names
 from batchline.engine.knobs import Change, changes, smallest_count
+from batchline.engine.starting import disaggregates, has_kv_format, launch_table, runs_on
 from batchline.engine.workspace import (
     expert_workspace_bytes,
     forward_bytes,
@@ -40,10 +42,14 @@ __all__ = [
     "Request",
     "account",
     "changes",
+    "disaggregates",
     "expert_workspace_bytes",
     "forward_bytes",
     "graph_batches",
+    "has_kv_format",
+    "launch_table",
     "names",
+    "runs_on",
     "sampler_bytes",
     "smallest_count",
     "static_fraction",

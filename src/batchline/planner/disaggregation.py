@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from batchline import goodput, queueing
+from batchline.engine import disaggregates
 from batchline.serving import kv_transfer_s
-from batchline.space import disaggregates
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
