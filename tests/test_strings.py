@@ -137,6 +137,14 @@ def options_of(words):
     return [one for one in command.params if isinstance(one, click.Option)]
 
 
+def test_no_two_texts_of_help_are_the_same_in_english_alone():
+    """Help is told in Korean by its English words: they must name one text."""
+    korean = {}
+    for key, said in strings.group("help", "en").items():
+        korean.setdefault(said, set()).add(strings.text(f"help.{key}", "ko"))
+    assert {said: several for said, several in korean.items() if len(several) > 1} == {}
+
+
 @pytest.mark.parametrize("words", COMMANDS)
 def test_help_speaks_korean(words):
     known = set(strings.group("help", "en").values())

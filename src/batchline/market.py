@@ -22,8 +22,6 @@ if TYPE_CHECKING:
 
 __all__ = ["Comparison", "Offer", "compare", "offers", "release"]
 
-SECONDS_PER_MONTH = cost.HOURS_PER_MONTH * 3600
-
 
 @dataclass(frozen=True)
 class Offer:

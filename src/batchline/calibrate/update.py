@@ -21,6 +21,7 @@ from __future__ import annotations
 
 import dataclasses
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -60,7 +61,7 @@ _POWERS: Final = {
 }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Belief:
     """What is believed of the coefficients of one deployment: a normal distribution of their logs.
 
@@ -95,7 +96,7 @@ class Belief:
         """Standard deviation of each before any measurement [-]."""
         return np.sqrt(np.diag(self.covariance))
 
-    @property
+    @cached_property
     def precision(self) -> NDArray[np.float64]:
         """Inverse of the covariance [-]."""
         return np.asarray(np.linalg.inv(self.covariance))

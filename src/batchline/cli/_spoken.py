@@ -50,6 +50,7 @@ class _Help(click.Command):
                 formatter.write_dl(records)
 
     def _records(self, ctx: click.Context) -> Iterator[tuple[str, str]]:
+        # click keeps only the letters of a help text, so the key is found by the English that `text` gave it.
         keys = {said: name for name, said in group("help", "en").items()}
         for parameter in self.get_params(ctx):
             if not isinstance(parameter, click.Option):

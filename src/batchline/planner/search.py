@@ -225,9 +225,6 @@ class Search:
         rows, columns = (np.array(part, dtype=np.intp) for part in (zip(*pairs, strict=True) if pairs else ((), ())))
         return (rows if self.pools is None else self.pools.at[rows]), columns - len(_MORE)
 
-    def _origin(self, rows: NDArray[np.intp]) -> NDArray[np.intp]:
-        return rows // len(self.budgets)
-
     def _refuse(self) -> None:
         """Count deployments that no budget makes fit for the load, by the reason."""
         fit = np.isfinite(self.cost).any(axis=1)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -59,7 +59,6 @@ class State:
     stream: Any = None
     slots: int = 0
     tree_size: int = 0
-    dtypes: dict[str, np.dtype[Any]] = field(default_factory=dict)
 
     def run(self) -> int:
         """Run the loop until it needs something; say what."""
