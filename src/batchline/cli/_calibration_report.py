@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import datetime as dt
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from batchline import __version__, sweep
 from batchline.chart import theme as looks
+from batchline.cli._calibration import answer
 from batchline.cli._language import current, say, told
-from batchline.cli.calibrate import answer, columns, rows_of
-from batchline.report import SYSTEM, Report, six_figures
+from batchline.report import SYSTEM, Report, coefficient_table, observation_table, six_figures
 from batchline.report.blocks import Document, Items, Section, Table, Text
 from batchline.units import format_usd
 
 if TYPE_CHECKING:
-    from batchline.cli.calibrate import Found
+    from batchline.cli._calibration import Found
     from batchline.sweep import Curve
 
 
@@ -86,30 +86,15 @@ def _optimum(found: Found) -> Section:
 
 
 def _points(found: Found) -> Section:
-    blocks: list[Any] = [Table(columns(), tuple(rows_of(found)), left=frozenset({0, 7}))]
-    blocks.append(Text(say("calibrate.points_text")))
     notes = (*found.notes, *(say("calibrate.not_fitted", point=told(line)) for line in found.calibration.refused))
-    blocks.append(Items(notes) if notes else Text(say("calibrate.no_hazard")))
-    return Section(say("calibrate.points_title"), tuple(blocks))
+    said = Items(notes) if notes else Text(say("calibrate.no_hazard"))
+    table = observation_table(found.calibration, current())
+    return Section(say("calibrate.points_title"), (table, Text(say("calibrate.points_text")), said))
 
 
 def _fit(found: Found) -> Section:
-    calibration = found.calibration
-    prior = dict(
-        zip(calibration.belief.coefficient_names, calibration.belief.values(calibration.belief.mean), strict=True)
-    )
-    rows = tuple(
-        (
-            name,
-            f"{prior[name]:.4g}",
-            f"{found.profile.mean[name]:.4g}",
-            f"{found.profile.sd[name]:.2g}",
-            f"{1.0 - left:.0%}",
-        )
-        for name, left in calibration.identified.items()
-    )
-    headings = tuple(say(f"report.calibration_{name}") for name in ("coefficient", "before", "after", "sd", "told"))
-    return Section(say("calibrate.fit_title"), (Table(headings, rows), Text(say("calibrate.fit_text"))))
+    table = coefficient_table(found.calibration, current())
+    return Section(say("calibrate.fit_title"), (table, Text(say("calibrate.fit_text"))))
 
 
 def _inputs(found: Found) -> Section:

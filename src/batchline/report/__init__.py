@@ -20,7 +20,7 @@ import numpy as np
 from batchline import __version__, chart, sweep
 from batchline.chart import theme as looks
 from batchline.errors import InputError, UnknownNameError
-from batchline.report._of_calibration import calibration_blocks
+from batchline.report._of_calibration import calibration_blocks, coefficient_table, observation_table
 from batchline.report._of_curve import OfCurve, on_the_curve
 from batchline.report._of_plan import plan_sections, sheet_blocks
 from batchline.report._of_simulation import simulation_blocks, simulation_tiles
@@ -43,6 +43,8 @@ __all__ = [
     "Report",
     "Told",
     "as_html",
+    "coefficient_table",
+    "observation_table",
     "on_whole_batches",
     "report",
     "simulation_tiles",
