@@ -14,8 +14,6 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import json
-import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -23,20 +21,18 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 
 from batchline import precision
-from batchline.architecture import _catalogue
+from batchline.architecture import _catalogue, _sources
 from batchline.architecture._config import Config
-from batchline.architecture._families import BUILDERS, family, family_names
-from batchline.architecture._recipe import Recipe, plain_format, read_recipe
-from batchline.architecture._records import Cache, Layer, Weight
-from batchline.errors import ConfigError, UnsupportedArchitectureError, closest
-from batchline.strings import Sentence
+from batchline.architecture._counts import counted_caches, counted_weights
+from batchline.architecture._families import BUILDERS, family, language_model
+from batchline.architecture._recipe import plain_format, read_recipe
+from batchline.architecture._records import Cache, Weight
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Mapping
 
     from numpy.typing import NDArray
 
-    from batchline.architecture._shapes import Model
     from batchline.checkpoint import Checkpoint
 
     Floats: TypeAlias = float | NDArray[np.float64]
@@ -45,7 +41,6 @@ __all__ = ["Architecture", "Cache", "HeaderBytes", "Weight", "catalogue", "confi
 
 _LOOK_UPS = ("position", "layer_embedding")
 _OUTSIDE = ("embedding", "layer_embedding", "head", "position")
-_WRAPPERS = ("text_config", "language_config", "llm_config")
 
 
 @dataclass(frozen=True)
@@ -169,13 +164,11 @@ class Architecture:
         """
         if not isinstance(given, str | Path):
             return cls.from_config(given)
-        path = Path(given)
-        if isinstance(given, Path) or _is_path(given):
-            return _from_path(cls, path)
-        if fetch and given.count("/") == 1 and not _catalogue.holds(given):
-            return _fetched(cls, given)
-        row = _catalogue.find(given)
-        return cls.from_config(row.config, name=row.name, source=row.source, date=row.date)
+        found = _sources.find(given, fetch=fetch)
+        made = cls.from_config(
+            found.config, found.hf_quant_config, name=found.name, source=found.source, date=found.date
+        )
+        return made if found.checkpoint is None else _with_headers(made, found.checkpoint, found.linear_format)
 
     @classmethod
     def from_config(
@@ -218,7 +211,7 @@ class Architecture:
         batchline.errors.ConfigError: The llama config has no hidden_size. It decides a size, so it is not guessed. \
 Add it to the config.json.
         """
-        inner, model_type = _unwrap(config)
+        inner, model_type = language_model(config)
         recipe = read_recipe(
             inner.get("quantization_config") or config.get("quantization_config"),
             hf_quant_config,
@@ -229,7 +222,6 @@ Add it to the config.json.
         model = BUILDERS[kind.builder](reader, kind.options)
         reader.require(kind.fixed)
         reader.refuse_unread()
-        weights = _counted(model, recipe)
         return cls(
             name=name,
             model_type=model_type,
@@ -246,8 +238,8 @@ Add it to the config.json.
             kv_heads=model.kv_heads,
             head_dim=model.head_dim,
             tied_embeddings=model.tied_embeddings,
-            weights=weights,
-            caches=_count_caches(model.layers),
+            weights=counted_weights(model, recipe),
+            caches=counted_caches(model.layers),
             plain=recipe.plain,
             checkpoint_kv=recipe.kv,
         )
@@ -636,132 +628,13 @@ def _plain_number(total: Any, like: Floats) -> Floats:
     return np.broadcast_to(np.asarray(total, dtype=float), np.shape(like)).copy()
 
 
-def _is_path(given: str) -> bool:
-    if given.endswith((".json", ".gguf")) or given.startswith((".", "/", "~")):
-        return True
-    return os.path.isdir(given)  # noqa: PTH112  (False for what can be no path, where Path.is_dir raises)
-
-
-def _from_path(cls: type[Architecture], path: Path) -> Architecture:
-    path = Path(os.path.expanduser(path))  # noqa: PTH111  (leaves the home of nobody as it is, where Path's raises)
-    if path.suffix == ".gguf":
-        return _from_gguf(cls, path)
-    folder = path if path.is_dir() else path.parent
-    file = path / "config.json" if path.is_dir() else path
-    config = _read_json(file)
-    quant_file = folder / "hf_quant_config.json"
-    quant = _read_json(quant_file) if path.is_dir() and quant_file.is_file() else None
-    # A config.json is named after its folder, also when that is given as "." or not at all.
-    name = path.stem if path.is_file() and path.stem != "config" else folder.resolve().name or "config"
-    made = cls.from_config(config, quant, name=name, source=str(path))
-    if path.is_dir() and any(path.glob("*.safetensors")):
-        from batchline import checkpoint  # noqa: PLC0415  # only where there are weights
-
-        return _with_headers(made, checkpoint.load(path))
-    return made
-
-
-def _from_gguf(cls: type[Architecture], path: Path) -> Architecture:
-    from batchline import checkpoint  # noqa: PLC0415  # only for such a file
-
-    read = checkpoint.load(path)
-    kinds = {kind: size for kind, size in read.bytes_by_type().items() if kind in precision.names()}
-    main = max(kinds, key=kinds.__getitem__, default="bf16")
-    made = cls.from_config(checkpoint.gguf_config(read), name=path.stem, source=str(path))
-    weights = tuple(
-        dataclasses.replace(weight, number_format=main) if weight.linear else weight for weight in made.weights
-    )
-    return _with_headers(dataclasses.replace(made, weights=weights), read)
-
-
-def _fetched(cls: type[Architecture], hf_id: str) -> Architecture:
-    from batchline import checkpoint  # noqa: PLC0415  # only when asked to fetch
-
-    got = checkpoint.fetch(hf_id)
-    made = cls.from_config(got.config, got.hf_quant_config, name=hf_id, source=f"huggingface.co/{hf_id}")
-    return _with_headers(made, got.checkpoint) if got.checkpoint else made
-
-
-def _with_headers(made: Architecture, read: Checkpoint) -> Architecture:
+def _with_headers(made: Architecture, read: Checkpoint, linear_format: str | None) -> Architecture:
+    """The same model with the exact bytes of its files, and the format of its linear layers if they told it."""
     sizes = read.split(made.layers)
     del sizes["left_out"]
-    return dataclasses.replace(made, header_bytes=HeaderBytes(**sizes))
-
-
-def _read_json(file: Path) -> dict[str, Any]:
-    try:
-        data = json.loads(file.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise ConfigError(
-            Sentence("config.unreadable", file=str(file), reason=str(error.strerror or error)),
-            hint=Sentence("config.give_config"),
-        ) from None
-    except (ValueError, RecursionError) as error:
-        raise ConfigError(
-            Sentence("config.no_json", file=str(file), reason=str(error)), hint=Sentence("config.give_config")
-        ) from None
-    if not isinstance(data, dict):
-        raise ConfigError(Sentence("config.no_json_object", file=str(file)), hint=Sentence("config.give_config"))
-    return data
-
-
-def _unwrap(config: Mapping[str, Any]) -> tuple[Mapping[str, Any], str]:
-    """Section of the language model and its family, of a config that may wrap it."""
-    if not isinstance(config, dict):
-        raise ConfigError(Sentence("config.no_object", kind=type(config).__name__))
-    outer = config.get("model_type")
-    for wrapper in _WRAPPERS:
-        if isinstance(inner := config.get(wrapper), dict):
-            model_type = inner.get("model_type") or outer
-            kept = {key: config[key] for key in ("tie_word_embeddings", "dtype", "torch_dtype") if key in config}
-            return {**kept, **inner}, _known(model_type)
-    return config, _known(outer)
-
-
-def _known(model_type: object) -> str:
-    known = family_names()
-    if not isinstance(model_type, str) or not model_type:
-        raise ConfigError(
-            Sentence("config.no_family")
-            if model_type is None
-            else Sentence("config.odd_family", given=repr(model_type)),
-            Sentence("config.names_family"),
-            Sentence("config.give_hf_config"),
+    weights = made.weights
+    if linear_format is not None:
+        weights = tuple(
+            dataclasses.replace(weight, number_format=linear_format) if weight.linear else weight for weight in weights
         )
-    if model_type in known:
-        return model_type
-    near = closest(model_type, known)
-    raise UnsupportedArchitectureError(
-        Sentence("config.unknown_family", given=repr(model_type)),
-        Sentence("error.closest" if near else "error.known", names=", ".join(near or known)),
-        Sentence("config.add_family"),
-    )
-
-
-def _counted(model: Model, recipe: Recipe) -> tuple[Weight, ...]:
-    """Weights with the format that the checkpoint keeps them in, equal ones counted."""
-    kinds: dict[int, tuple[Layer, list[int]]] = {}
-    for index, layer in enumerate(model.layers):
-        kinds.setdefault(id(layer), (layer, []))[1].append(index)
-    counts: dict[tuple[Weight, str], int] = {}
-    for layer, indices in [*kinds.values(), (model.outside, [0])]:
-        for weight in layer.weights:
-            for number_format, count in recipe.formats(weight, indices).items():
-                replaced = model.expert_format if weight.role == "expert" and number_format[:3] == "fp8" else None
-                key = weight, replaced or number_format
-                counts[key] = counts.get(key, 0) + count
-    return tuple(
-        dataclasses.replace(weight, layers=count, number_format=number_format)
-        for (weight, number_format), count in counts.items()
-    )
-
-
-def _count_caches(layers: Iterable[Layer]) -> tuple[Cache, ...]:
-    kinds: dict[int, tuple[Layer, int]] = {}
-    for layer in layers:
-        kinds[id(layer)] = layer, kinds.get(id(layer), (layer, 0))[1] + 1
-    counts: dict[Cache, int] = {}
-    for layer, count in kinds.values():
-        for cache in layer.caches:
-            counts[cache] = counts.get(cache, 0) + count
-    return tuple(dataclasses.replace(cache, layers=count) for cache, count in counts.items())
+    return dataclasses.replace(made, weights=weights, header_bytes=HeaderBytes(**sizes))

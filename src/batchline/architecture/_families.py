@@ -13,6 +13,8 @@ from batchline.architecture import _decoders as decoders
 from batchline.architecture import _gemma as gemma
 from batchline.architecture import _hybrids as hybrids
 from batchline.architecture import _latent as latent
+from batchline.errors import ConfigError, UnsupportedArchitectureError, closest
+from batchline.strings import Sentence
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -20,7 +22,9 @@ if TYPE_CHECKING:
     from batchline.architecture._config import Config
     from batchline.architecture._shapes import Model
 
-__all__ = ["BUILDERS", "Family", "family", "family_names"]
+__all__ = ["BUILDERS", "Family", "family", "family_names", "language_model"]
+
+_WRAPPERS = ("text_config", "language_config", "llm_config")
 
 BUILDERS: Mapping[str, Callable[[Config, Mapping[str, Any]], Model]] = {
     builder.__name__: builder
@@ -96,3 +100,36 @@ def family_names() -> tuple[str, ...]:
 def family(model_type: str) -> Family:
     """The family of a `model_type` that is known."""
     return Family(**tomllib.loads(f"[{model_type}]\n{_tables()[model_type]}")[model_type])
+
+
+def language_model(config: Mapping[str, Any]) -> tuple[Mapping[str, Any], str]:
+    """Section of the language model and its family, of a config that may wrap it."""
+    if not isinstance(config, dict):
+        raise ConfigError(Sentence("config.no_object", kind=type(config).__name__))
+    outer = config.get("model_type")
+    for wrapper in _WRAPPERS:
+        if isinstance(inner := config.get(wrapper), dict):
+            model_type = inner.get("model_type") or outer
+            kept = {key: config[key] for key in ("tie_word_embeddings", "dtype", "torch_dtype") if key in config}
+            return {**kept, **inner}, _known(model_type)
+    return config, _known(outer)
+
+
+def _known(model_type: object) -> str:
+    known = family_names()
+    if not isinstance(model_type, str) or not model_type:
+        raise ConfigError(
+            Sentence("config.no_family")
+            if model_type is None
+            else Sentence("config.odd_family", given=repr(model_type)),
+            Sentence("config.names_family"),
+            Sentence("config.give_hf_config"),
+        )
+    if model_type in known:
+        return model_type
+    near = closest(model_type, known)
+    raise UnsupportedArchitectureError(
+        Sentence("config.unknown_family", given=repr(model_type)),
+        Sentence("error.closest" if near else "error.known", names=", ".join(near or known)),
+        Sentence("config.add_family"),
+    )
