@@ -28,7 +28,16 @@ if TYPE_CHECKING:
 
     from batchline.roofline import Floats
 
-__all__ = ["company_wait", "left_behind", "md1_wait", "normal", "prompt_wait", "slot_wait", "use_at_wait"]
+__all__ = [
+    "company_wait",
+    "left_behind",
+    "md1_wait",
+    "normal",
+    "normal_quantile",
+    "prompt_wait",
+    "slot_wait",
+    "use_at_wait",
+]
 
 
 def _plain(values: NDArray[np.float64]) -> Floats:
@@ -58,6 +67,29 @@ def normal(z: Floats) -> Floats:
     series = t * (0.254829592 + t * (-0.284496736 + t * (1.421413741 + t * (-1.453152027 + t * 1.061405429))))
     tail = 0.5 * series * np.exp(-x * x)
     return _plain(np.where(np.asarray(z) == 0.0, 0.5, np.where(np.asarray(z) > 0, 1.0 - tail, tail)))
+
+
+def normal_quantile(share: float) -> float:
+    """Standard deviations below which a standard normal number lies with a chance: the inverse of `normal`.
+
+    Parameters
+    ----------
+    share : float
+        Chance, between 0 and 1 [-].
+
+    Returns
+    -------
+    float
+        Standard deviations [-], to sixteen digits (Wichura, Applied Statistics 37, 1988, as Python's library has it).
+
+    Examples
+    --------
+    >>> round(normal_quantile(0.95), 7)
+    1.6448536
+    """
+    from statistics import NormalDist  # noqa: PLC0415  (slow to import)
+
+    return NormalDist().inv_cdf(share)
 
 
 def slot_wait(
