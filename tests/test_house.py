@@ -34,7 +34,7 @@ FLOORS = [
         "validate",
         "published",
     ],
-    ["space", "fleet", "planner", "sensitivity", "worth", "market", "price_sheet", "launch"],
+    ["space", "fleet", "planner", "sensitivity", "worth", "market", "price_sheet", "launch", "explanation"],
     ["chart", "chart_plan", "chart_price", "chart_simulation", "chart_validation", "report"],
     ["cli", "web", "__main__"],
 ]

@@ -237,10 +237,13 @@ def test_an_address_that_is_not_there_says_so(client, path):
     model.Problem.model_validate(answer.json())
 
 
-def test_a_method_that_is_not_taken(client):
-    answer = client.delete("/api/v1/curve")
-    assert answer.status_code == 405
-    assert "method" in answer.json()["problem"]
+def test_a_method_that_is_not_taken_is_told_from_an_address_that_is_not_there(client):
+    for path, described in client.get("/api/v1/openapi.json").json()["paths"].items():
+        for method in {"get", "post", "put", "delete", "options"} - described.keys():
+            answer = client.request(method, path.format(name="h100", kind="png"))
+            assert answer.status_code == 405, (method, path)
+            assert set(answer.headers["allow"].split(", ")) == {taken.upper() for taken in described}
+            assert "method" in answer.json()["problem"]
 
 
 # -- nobody reads the server's files, and nothing foreign is loaded ---------------------------------------------------

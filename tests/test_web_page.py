@@ -102,8 +102,8 @@ class Visit:
         return self.page.locator(selector).inner_text()
 
     def hash(self):
-        self.page.wait_for_timeout(400)  # the address follows a quarter of a second behind
-        return self.page.evaluate("location.hash")
+        """What the address becomes a quarter of a second later, and a shared link is."""
+        return self.page.evaluate("async () => (await import('/js/state.js')).address()")
 
 
 @pytest.fixture
@@ -215,17 +215,16 @@ def test_every_view_can_be_taken_home(visit, view, ready, kinds):
     page.locator(ready).first.wait_for(timeout=60_000)
     page.locator(f"#{view}-reply [aria-busy=false], #{view}-reply[aria-busy=false]").first.wait_for()
     found = {}
-    page.on(
-        "download", lambda download: found.update({download.suggested_filename: Path(download.path()).read_bytes()})
-    )
-    for button in page.locator(f"#{view}-downloads button").all():
-        button.click()
-    for _ in range(50):
-        page.wait_for_timeout(100)
-        if set(found) == kinds:
-            break
-    assert set(found) == kinds
-    for name, content in found.items():
+
+    def all_of_them(download):
+        found[download.suggested_filename] = download
+        return set(found) == kinds
+
+    with page.expect_download(all_of_them):
+        for button in page.locator(f"#{view}-downloads button").all():
+            button.click()
+    for name, download in found.items():
+        content = Path(download.path()).read_bytes()
         if name.endswith("toml"):
             assert tomllib.loads(content.decode())["model"] == "llama-3.1-8b"
         elif name.endswith("csv"):
@@ -351,13 +350,9 @@ def test_plots_that_were_moved_are_those_of_a_page_opened_there(visit, asked):
     moved.page.locator("#context").focus()
     for key in (*["ArrowLeft"] * 10, *["ArrowRight"] * 14):
         moved.page.keyboard.press(key)
-        moved.page.wait_for_timeout(20)
-    moved.plots()
-    moved.page.wait_for_timeout(400)  # until the names have their places again
+    moved.settle()
     opened = visit(moved.hash())
-    for page in (moved, opened):
-        page.settle()
-        page.page.wait_for_timeout(300)
+    opened.settle()
     for name in PLOTS:
         one, other = (page.page.locator(f"[data-plot='{name}'] svg").evaluate(SEEN) for page in (moved, opened))
         assert one == other, name
@@ -421,6 +416,7 @@ def test_one_cursor_moves_over_all_plots(visit):
     page.page.mouse.move(5, 5)
     assert page.text("#at-batch") == hovered  # pressing stays
     assert f"at={hovered}" in page.hash()
+    page.page.wait_for_function("link => location.hash === link", arg=page.hash())
     page.page.locator("#at-run").click()
     assert page.text("#at-numbers") == at_best
 
@@ -431,6 +427,58 @@ def test_the_breakdown_adds_up_at_the_cursor(visit):
     shares = [int(text.rstrip("%").split()[-1]) for text in page.page.locator("#breakdown .value").all_inner_texts()]
     assert len(shares) == 5
     assert 97 <= sum(shares) <= 103
+
+
+@pytest.mark.parametrize("language", ["en", "ko"])
+def test_each_of_the_five_numbers_unfolds_into_its_equation(visit, language):
+    page = visit(f"#curve?model=llama-3.1-8b&on=1xh100-sxm&context=4096&step_limit=20ms&price=3&lang={language}")
+    page.settle()
+    command = ["curve", "llama-3.1-8b", "--on", "h100-sxm", "--context", "4096", "--step-limit", "20ms", "--price", "3"]
+    printed = subprocess.run(
+        [sys.executable, "-m", "batchline", *command, "--explain", "--language", language],
+        capture_output=True, text=True, check=True,
+    ).stdout  # fmt: skip
+    known = {" ".join(line.split()) for line in printed.splitlines()}
+    equations = page.page.locator("#equations")
+    unfolded = set()
+    for number in page.page.locator("#tiles .unfold").all():
+        assert number.get_attribute("aria-expanded") == "false"
+        number.press("Enter")
+        assert number.get_attribute("aria-expanded") == "true"
+        lines = [" ".join(line.split()) for line in equations.locator("li").all_text_contents()]
+        assert lines
+        assert set(lines) <= known
+        unfolded.update(lines)
+    assert {line for line in known if " = " in line} <= unfolded
+    # It follows the question, and folds up again.
+    before = equations.inner_text()
+    page.page.locator("#context").press("ArrowLeft")
+    page.settle()
+    assert equations.inner_text() != before
+    page.page.locator("#tiles .unfold").last.press("Enter")
+    assert not equations.is_visible()
+
+
+def test_answers_that_come_within_one_frame_are_each_shown_in_a_frame_of_its_own(visit):
+    shown = visit().page.evaluate(
+        """async () => {
+            const { Newest } = await import("/js/api.js");
+            let frame = 0;
+            const count = () => { frame += 1; requestAnimationFrame(count); };
+            count();
+            const shown = [], answers = [];
+            await new Promise((done) => {
+                const answer = () => new Promise((come) => answers.push(come));
+                const show = (reply) => { shown.push([reply, frame]); if (shown.length === 3) done(); };
+                const newest = new Newest(answer, show, done, 3);
+                for (const question of "abc") newest.put(question);
+                answers.forEach((come, i) => come("abc"[i]));
+            });
+            return shown;
+        }"""
+    )
+    assert [reply for reply, _ in shown] == ["a", "b", "c"]
+    assert len({frame for _, frame in shown}) == 3
 
 
 def test_a_model_is_found_with_the_keyboard_alone(visit):
@@ -484,7 +532,6 @@ def test_readings_and_formats_change_the_answer(visit):
         lambda: page.page.locator("input[name=reading][value=serial]").check(),
     ):
         change()
-        page.page.wait_for_timeout(50)
         page.settle()
         said.add(page.text("#headline"))
     assert len(said) == 4  # a step bound by memory is the same in both floors
@@ -497,7 +544,6 @@ def test_four_deployments_are_compared(visit):
         page.page.locator("#compare-add").click()
         page.page.locator("#accelerator").fill(device)
         page.page.locator("#accelerator").press("Enter")
-        page.page.wait_for_timeout(50)
         page.settle()
     rows = page.page.locator("#compared tr")
     page.page.locator("#compare-plots svg").nth(2).wait_for()
@@ -511,15 +557,12 @@ def test_four_deployments_are_compared(visit):
     # The link shows the same to somebody else.
     other = visit(address)
     other.page.locator("#compare-plots svg").nth(2).wait_for()
-    other.page.locator("#compared tr").nth(4).wait_for()
-    other.page.wait_for_timeout(300)
-    assert other.page.locator("#compared tr").all_inner_texts() == rows.all_inner_texts()
+    playwright.expect(other.page.locator("#compared tr")).to_have_text(rows.all_text_contents())
     page.page.get_by_role("button", name="Change A").click()
     page.settle()
     assert "h100-sxm" in page.text("#title")
     page.page.get_by_role("button", name="Remove D").click()
-    page.page.wait_for_timeout(100)
-    assert rows.count() == 4
+    playwright.expect(rows).to_have_count(4)
 
 
 CONFIG = {
@@ -555,8 +598,6 @@ def test_a_config_is_dropped_and_travels_in_the_link(visit):
     drop(page, "#config-drop", "config.json", json.dumps(CONFIG))
     page.page.locator("#config-name").wait_for()
     page.settle()
-    page.page.wait_for_timeout(200)
-    page.settle()
     assert page.text("#title").startswith("tiny bf16")
     headline = page.text("#headline")
     other = visit(page.hash())
@@ -569,14 +610,12 @@ def test_a_profile_is_dropped_and_travels_in_the_link(visit, calibrated):
     before = page.text("#tiles")
     drop(page, "body", "mine.toml", calibrated)
     page.page.locator("#profile-name").wait_for()
-    page.page.wait_for_timeout(200)
     page.settle()
     assert "3 points of 2026-11-30" in page.text("#profile-name")
     after = page.text("#tiles")
     assert after != before
     assert visit(page.hash()).text("#tiles") == after
     page.page.locator("#profile-remove").click()
-    page.page.wait_for_timeout(200)
     page.settle()
     assert page.text("#tiles") == before
 
@@ -587,7 +626,6 @@ def test_a_result_file_is_dropped_and_drawn(visit):
     before = page.plots()["1.3"]
     drop(page, "body", "mine.csv", table)
     page.page.locator("#results li").wait_for()
-    page.page.wait_for_timeout(100)
     page.settle()
     assert "4 points of mine.csv" in page.text("#results")
     after = page.plots()["1.3"]
@@ -621,7 +659,6 @@ def test_korean(visit):
     assert not re.search(r"\bui_|undefined|NaN|\[object", seen)
     assert "배치 크기" in page.plots()["1.1"]
     page.page.get_by_role("button", name="English").click()
-    page.page.wait_for_timeout(100)
     page.settle()
     assert page.text("#headline").startswith("Run a batch")
 
@@ -631,10 +668,9 @@ def test_the_theme_follows_the_system(visit):
     page = visit(color_scheme="light")
     for scheme, paper in (("light", "rgb(255, 255, 255)"), ("dark", "rgb(20, 23, 28)")):
         page.page.emulate_media(color_scheme=scheme)
-        page.page.wait_for_timeout(50)
+        page.page.locator(f"html[data-theme={scheme}]").wait_for()
         page.settle()
         assert page.page.evaluate("getComputedStyle(document.body).backgroundColor") == paper
-        assert page.page.locator("html").get_attribute("data-theme") == scheme
         assert f'fill="{paper}"' in page.plots()["1.1"] or paper in page.plots()["1.1"]
 
 
@@ -685,7 +721,6 @@ def test_a_name_is_shown_and_never_run(visit):
     page = visit()
     drop(page, "body", "config.json", json.dumps({**CONFIG, "_name_or_path": "<img src=x onerror=alert(1)>"}))
     page.page.locator("#config-name").wait_for()
-    page.page.wait_for_timeout(200)
     page.settle()
     assert page.page.locator("img").count() == 0
 
@@ -761,7 +796,6 @@ def test_a_plan_takes_prices_and_stocks_and_travels_in_the_link(visit):
     page.page.locator("#plan .more summary").click()
     page.page.locator("#plan-prices").fill("l40s=0.10, h100-sxm=99")
     page.page.locator("#plan-disaggregation").select_option("false")
-    page.page.wait_for_timeout(500)
     page.page.locator("#plan-answer[aria-busy=false]").wait_for()
     assert "l40s" in page.text("#plan-headline")
     assert page.text("#plan-tiles") != before
@@ -798,7 +832,6 @@ def test_a_simulation_of_the_curves_deployment(visit):
     assert "first token" in before
     assert "ttft p95:2s: kept" in page.text("#simulate-promises")
     page.page.locator("#simulate-rate-range").press("End")
-    page.page.wait_for_timeout(400)
     page.page.locator("#simulate-reply[aria-busy=false]").wait_for()
     assert page.text("#simulate-table") != before
     assert "t.rate=100" in page.hash()

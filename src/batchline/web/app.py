@@ -19,6 +19,7 @@ from fastapi.exceptions import RequestValidationError
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from pydantic_core import to_json
 from starlette.exceptions import HTTPException
+from starlette.routing import Route
 
 from batchline import __version__, accelerator
 from batchline.errors import BatchlineError, ConfigError, InputError, MeasurementError, UnknownNameError
@@ -36,6 +37,7 @@ __all__ = ["Settings", "create"]
 
 _LOG = logging.getLogger("batchline.web")
 _JSON = "application/json"
+_PAGE = "/{name:path}"
 _T = TypeVar("_T")
 _Q = TypeVar("_Q", bound=BaseModel)
 _THREADS = 4
@@ -280,16 +282,26 @@ def _say_no(app: FastAPI) -> None:
 
     @app.exception_handler(HTTPException)
     async def _(request: Request, error: HTTPException) -> Response:
-        what = {404: "serve.no_address", 405: "serve.no_method"}.get(error.status_code)
+        status, headers = error.status_code, error.headers
+        if status in (404, 405) and (taken := _methods(app, request)):
+            # The page's own address takes any path, so a GET where only a POST is taken ends there, and finds nothing.
+            status, headers = 405, {"allow": ", ".join(taken)}
+        what = {404: "serve.no_address", 405: "serve.no_method"}.get(status)
         problem = str(error.detail) if what is None else Sentence(what)
         body = problem_body(InputError(problem, "", Sentence("serve.see_api")), language_of(request.scope))
-        return Response(body, error.status_code, headers=error.headers, media_type=_JSON)
+        return Response(body, status, headers=headers, media_type=_JSON)
 
     @app.exception_handler(Exception)
     async def _(request: Request, error: Exception) -> Response:
         _LOG.error("%s %s failed", request.method, request.url.path, exc_info=error)
         ours = BatchlineError(Sentence("serve.our_fault"), "", Sentence("serve.see_log"))
         return Response(problem_body(ours, language_of(request.scope)), 500, media_type=_JSON)
+
+
+def _methods(app: FastAPI, request: Request) -> list[str]:
+    """Methods that an address of the API takes."""
+    routes = [route for route in app.routes if isinstance(route, Route) and route.path != _PAGE]
+    return sorted({name for one in routes if one.path_regex.match(request.url.path) for name in one.methods or ()})
 
 
 def _serve_catalogue(app: FastAPI, answers: _Answers) -> None:
@@ -519,7 +531,7 @@ def _points(content: bytes, name: str) -> dict[str, Any]:
 def _serve_page(app: FastAPI) -> None:
     pages = {"": "index.html", "api": "api.html"}
 
-    @app.get("/{name:path}", include_in_schema=False)
+    @app.get(_PAGE, include_in_schema=False)
     async def page(name: str, request: Request) -> Response:
         found = files.static_files().get(pages.get(name, name))
         if found is None:

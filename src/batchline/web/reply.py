@@ -6,7 +6,7 @@ import dataclasses
 from typing import TYPE_CHECKING, Any
 
 from batchline import accelerator as accelerators
-from batchline import architecture, chart, precision, prior, readings
+from batchline import architecture, chart, explanation, precision, prior, readings
 from batchline import price as prices
 from batchline.calibrate.profile import CalibratedPrior
 from batchline.cli import show
@@ -226,13 +226,14 @@ def explored(
     Returns
     -------
     dict
-        `answer`, `points`, `charts`, `changes`, what the `profile` is, and scalars with the names of the JSON output.
+        `answer`, `points`, `charts`, `changes`, `equations` behind the five numbers, what the `profile` is, and scalars
+        with the names of the JSON output. Where something moves, `changes` and `equations` are null.
     """
     asked = question_of(question)
     first = answered(asked, [1.0])
     curve = on_whole_batches(first)
     told = Told(curve, language)
-    rests = charts in ("specs", "data")  # nothing moves: there is time for the names and for what would change it
+    rests = charts in ("specs", "data")  # nothing moves: there is time for more than what moves
     shown = live.told(curve, batch_axis=batch_axis, language=language, measured=measured, names=rests)
     if charts == "specs":
         shown = _specs(curve, shown, theme, language, batch_axis)
@@ -242,13 +243,15 @@ def explored(
     load = served(asked, first)
     if load is not None:
         scalars["serving"] = load
-    changes = None
+    changes = equations = None
     if rests:
         found = what_if(first, within=question.within, max_batch=question.max_batch)
         changes = [_change(one, first, told) for one in found]
+        equations = explanation.of_each_number(first, language)
     profile, foreign = _profile(first, language)
     return {
         "changes": changes,
+        "equations": equations,
         "profile": profile,
         "answer": {
             "title": curve.titled(language),

@@ -22,6 +22,25 @@ function factsInto(list, facts) {
   facts.forEach((fact, i) => put(list.children[i].children[1], fact.value));
 }
 
+// The equations behind one of the five numbers, as `batchline curve --explain` prints them.
+let equations = {};
+let unfolded = "";
+
+function unfold(number) {
+  unfolded = unfolded === number ? "" : number;
+  showEquations();
+}
+
+function showEquations() {
+  for (const name of byId("tiles").querySelectorAll(".unfold")) {
+    name.setAttribute("aria-expanded", String(name.dataset.number === unfolded));
+    name.disabled = !equations[name.dataset.number]?.length;  // a cost without a price has none
+  }
+  const shown = equations[unfolded] ?? [];
+  byId("equations").hidden = shown.length === 0;
+  lines(byId("equations"), shown);
+}
+
 let spokenTimer = 0;
 
 export function showAnswer(reply) {
@@ -31,7 +50,9 @@ export function showAnswer(reply) {
   put(byId("title"), answer.title);
   put(byId("headline"), answer.headline);
   put(byId("why"), answer.sentences.join(" "));
-  tilesInto(byId("tiles"), answer.tiles);
+  tilesInto(byId("tiles"), answer.tiles, unfold);
+  if (reply.equations) equations = reply.equations;
+  showEquations();
   lines(byId("warnings"), answer.warnings);
   factsInto(byId("facts"), answer.facts);
   put(byId("basis"), answer.basis);

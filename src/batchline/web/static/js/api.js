@@ -62,6 +62,11 @@ export class Newest {
     this.pump();
   }
 
+  // Whether a question is newer than what was answered last.
+  get pending() {
+    return this.last > this.newest;
+  }
+
   get idle() {
     return this.waiting === null && this.running.size === 0 && this.arrivals.length === 0;
   }

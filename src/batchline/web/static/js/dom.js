@@ -45,8 +45,9 @@ export function button(text, act, className = "plain", label) {
   return made;
 }
 
+// Numbers with a name above and a line below; where something stands behind each, its name is a button that unfolds it.
 const tiles = new WeakMap();
-export function tilesInto(holder, rows) {
+export function tilesInto(holder, rows, unfold) {
   const known = tiles.get(holder) ?? new Map();
   tiles.set(holder, known);
   for (const { key, name, value, below } of rows) {
@@ -55,6 +56,13 @@ export function tilesInto(holder, rows) {
       const box = element("div");
       cells = [element("dt"), element("dd", "", "value"), element("dd", "", "below")];
       box.append(...cells);
+      if (unfold) {
+        const name = button("", () => unfold(key), "unfold");
+        name.dataset.number = key;
+        name.setAttribute("aria-expanded", "false");
+        cells[0].append(name);
+        cells[0] = name;
+      }
       holder.append(box);
       known.set(key, cells);
     }

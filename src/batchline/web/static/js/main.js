@@ -98,7 +98,7 @@ async function show({ reply, charts, edited }, { question }) {
   if (byId("sources-box").open) showSources(reply);
   comparison.show(replies, compareSpecs);
   if (charts !== "data") rest(question, edited, charts === "moving" ? 150 : 0);
-  else byId("answer").setAttribute("aria-busy", String(!newest.idle));
+  else byId("answer").setAttribute("aria-busy", String(newest.pending));
   ready();
 }
 
@@ -112,7 +112,7 @@ const axisOf = (signals) => ({ low: signals.p11_x_low, high: signals.p11_x_high,
 
 let again = 0;
 function fail(error, { question, edited }) {
-  byId("answer").setAttribute("aria-busy", "false");
+  byId("answer").setAttribute("aria-busy", String(newest.pending));
   clearTimeout(again);
   if (error instanceof Refused) {
     const body = fitProblem(error.body, question);
@@ -154,6 +154,7 @@ function switchTo(index) {
 }
 
 async function restart() {
+  byId("answer").setAttribute("aria-busy", "true");
   dress();
   speak(state.language, await ask(`api/v1/words?language=${state.language}`));
   view();

@@ -67,6 +67,7 @@ export class PlanView {
       toml: () => this.reply && (this.reply.toml || toml(this.asked().question)),
     });
     byId("plan-front-box").addEventListener("toggle", () => this.front());
+    this.timer = 0;
     this.pick = 0;
     this.kubernetes = false;
     this.drawn = "";
@@ -97,12 +98,14 @@ export class PlanView {
   }
 
   later() {
+    byId("plan-answer").setAttribute("aria-busy", "true");
     clearTimeout(this.timer);
     this.timer = setTimeout(() => this.ask(), 350);
   }
 
   ask() {
     clearTimeout(this.timer);
+    this.timer = 0;
     byId("plan-answer").setAttribute("aria-busy", "true");
     remember();
     this.newest.put(this.asked());
@@ -128,11 +131,11 @@ export class PlanView {
     this.launch();
     this.front();
     await this.chart.draw(reply.chart, { label: answer.headline });
-    byId("plan-answer").setAttribute("aria-busy", "false");
+    byId("plan-answer").setAttribute("aria-busy", String(this.newest.pending || this.timer > 0));
   }
 
   fail(error) {
-    byId("plan-answer").setAttribute("aria-busy", "false");
+    byId("plan-answer").setAttribute("aria-busy", String(this.newest.pending || this.timer > 0));
     byId("plan-reply").classList.add("stale");
     const body = error instanceof Refused ? error.body : { problem: say("ui_offline"), hint: say("ui_offline_hint") };
     problemInto(byId("plan-problem"), body);

@@ -68,11 +68,11 @@ export class PriceView {
       reply.rows.map((row) => (["input", "output"].includes(row.name) ? "run" : "")));
     byId("prices-notes").replaceChildren(...reply.shown.notes.map((note) => element("li", note)));
     await this.chart.draw(reply.chart, { label: headline });
-    byId("prices-reply").setAttribute("aria-busy", "false");
+    byId("prices-reply").setAttribute("aria-busy", String(this.newest.pending));
   }
 
   fail(error) {
-    byId("prices-reply").setAttribute("aria-busy", "false");
+    byId("prices-reply").setAttribute("aria-busy", String(this.newest.pending));
     byId("prices-reply").classList.add("stale");
     const body = error instanceof Refused ? error.body : { problem: say("ui_offline"), hint: say("ui_offline_hint") };
     problemInto(byId("prices-problem"), body);

@@ -49,6 +49,7 @@ export class SimulateView {
       csv: () => this.reply && this.table(),
       toml: () => this.asked && toml(this.asked),
     });
+    this.timer = 0;
     byId("trace-remove").addEventListener("click", () => this.take(null));
   }
 
@@ -73,11 +74,14 @@ export class SimulateView {
   }
 
   later() {
+    byId("simulate-reply").setAttribute("aria-busy", "true");
     clearTimeout(this.timer);
     this.timer = setTimeout(() => this.ask(), 250);
   }
 
   ask() {
+    clearTimeout(this.timer);
+    this.timer = 0;
     const deployment = asked(current());
     const question = Object.fromEntries(Object.entries(deployment).filter(([name]) => OF_DEPLOYMENT.includes(name)));
     for (const [name, value] of Object.entries(state.simulate)) {
@@ -115,7 +119,7 @@ export class SimulateView {
       rows.map((name) => [say(`ui_sim_${name}`), ...POINTS.map((point) => time(simulation[`${name}_s`][point]))]));
     await this.overTime.draw(charts.over_time, { label: answer.headline });
     await this.times.draw(charts.times, { label: say("ui_sim_times") });
-    byId("simulate-reply").setAttribute("aria-busy", "false");
+    byId("simulate-reply").setAttribute("aria-busy", String(this.newest.pending || this.timer > 0));
   }
 
   fail(error) {
@@ -123,7 +127,7 @@ export class SimulateView {
   }
 
   refuse(body) {
-    byId("simulate-reply").setAttribute("aria-busy", "false");
+    byId("simulate-reply").setAttribute("aria-busy", String(this.newest.pending || this.timer > 0));
     byId("simulate-reply").classList.add("stale");
     problemInto(byId("simulate-problem"), body);
     const field = String(body.field ?? "").split(".")[0];
