@@ -1,383 +1,29 @@
-"""What to charge: a price sheet that follows from cost, by the same physics as the curve.
-
-    input             the prompt's share of the machine's time, per token
-    output            step / batch, per token
-    cached input      attention over the cached tokens + fetching them from a tier; holding them is the price of a write
-    long context      the same two at longer requests: fewer sequences fit, each reads more
-    fast mode         a smaller batch, so that a step is so many times shorter: price grows by batch ratio over speed
-    batch mode        as many sequences as fit, no promise, in hours that would be idle
-
-A cache tier costs what its capacity is held for and what its bandwidth is used for [1]:
-
-    $ per token = kv $/s (reads / BW + hold / C)           equal halves at hold = C / BW, the time to read it all once
-
-Price = cost / (1 - margin). Lecture [1]: a fast mode at 6 times the price and 2.5 times the speed has a batch 15 times
-smaller, and the slow mode that would undo it can save at the most 1 / (1 + k B / w) = 36%.
-
-References
-----------
-[1] R. Pope and D. Patel, lecture on the economics of inference (transcript, dwarkeshsp/flashcards, 2026).
-[2] Anthropic, API pricing (2026): cache writes 1.25 and 2 times the input price, hits 0.1 times.
-"""
+"""A sheet derived from what tokens cost on a deployment."""
 
 from __future__ import annotations
 
-import csv
-import functools
 import math
-from dataclasses import dataclass
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-import numpy as np
-
-from batchline import cost, market, prior, readings, roofline, step, sweep
+from batchline import cost, prior, readings, roofline, step, sweep
 from batchline.errors import InputError, MissingFactError
-from batchline.notebook import Shown
+from batchline.price_sheet.cache_tier import CacheTier, cache_tiers, cache_usd_per_mtok, cheapest_tier
+from batchline.price_sheet.sheet import PriceSheet, Row
 from batchline.strings import Sentence
-from batchline.units import GIGA, format_time, format_tokens
+from batchline.units import format_time, format_tokens
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from batchline.deployment import Deployment
     from batchline.prior import Prior
-    from batchline.roofline import Floats
 
-__all__ = [
-    "CacheTier",
-    "PriceSheet",
-    "Row",
-    "cache_tiers",
-    "cache_usd_per_mtok",
-    "cheapest_tier",
-    "fast_mode_batch_ratio",
-    "fast_mode_slope",
-    "price_sheet",
-    "slow_mode_saving",
-]
+__all__ = ["HOLDS", "price_sheet"]
 
 HOLDS = (300.0, 3600.0)
-"""How long a cache entry is promised to stay: five minutes and an hour [s], as APIs sell it [2]."""
+"""How long a cache entry is promised to stay: five minutes and an hour [s], as APIs sell it (Anthropic, 2026)."""
 
 _HALVINGS = 60
-
-
-def fast_mode_batch_ratio(price_ratio: Floats, speed: Floats) -> Floats:
-    """How much smaller the batch of a fast mode is, when price follows cost on the same machine.
-
-    Parameters
-    ----------
-    price_ratio : float or array
-        Fast price over normal price [-].
-    speed : float or array
-        Fast tokens per second and user over normal ones [-].
-
-    Returns
-    -------
-    float or array
-        Normal batch over fast batch [-]: cost per token is t / B, so price ratio = (B1 / B2) / speed.
-
-    Examples
-    --------
-    >>> fast_mode_batch_ratio(6.0, 2.5), fast_mode_batch_ratio(2.0, 2.5)
-    (15.0, 5.0)
-    """
-    return price_ratio * speed
-
-
-def fast_mode_slope(batch_ratio: Floats, speed: Floats) -> Floats:
-    r"""What part of a step grows with the batch, k B / w, from a fast mode: :math:`(w + k B)/(w + k B / r) = s`.
-
-    Parameters
-    ----------
-    batch_ratio : float or array
-        Normal batch over fast batch r [-].
-    speed : float or array
-        Normal step over fast step s [-].
-
-    Returns
-    -------
-    float or array
-        k B / w at the normal batch [-]; infinite or negative where no such step exists.
-
-    Examples
-    --------
-    >>> round(fast_mode_slope(15.0, 2.5), 6), round(fast_mode_slope(5.0, 2.5), 6)
-    (1.8, 3.0)
-    """
-    return (speed - 1.0) / (1.0 - speed / batch_ratio)
-
-
-def slow_mode_saving(slope: Floats) -> Floats:
-    """Most that waiting longer can save: the part of the step that a larger batch shares.
-
-    Parameters
-    ----------
-    slope : float or array
-        k B / w at the present batch [-].
-
-    Returns
-    -------
-    float or array
-        Share of the cost [-].
-
-    Examples
-    --------
-    >>> round(slow_mode_saving(1.8), 3), slow_mode_saving(3.0)
-    (0.357, 0.25)
-    """
-    return 1.0 / (1.0 + slope)
-
-
-@dataclass(frozen=True)
-class CacheTier:
-    """Memory that can hold prefixes.
-
-    Parameters
-    ----------
-    name : str
-        "hbm", "dram", "flash", "disk".
-    capacity : float
-        Bytes that a unit holds [B].
-    bandwidth : float
-        Bytes that a unit reads [B/s].
-    usd_per_hour : float
-        What the unit costs [USD/h].
-    source, date : str
-        Where the figures are from.
-    """
-
-    name: str
-    capacity: float
-    bandwidth: float
-    usd_per_hour: float
-    source: str = ""
-    date: str = ""
-
-    @property
-    def drain_s(self) -> float:
-        """Time to read all of it: held for so long, capacity and bandwidth cost the same [s]."""
-        return float(roofline.drain_time(self.capacity, self.bandwidth))
-
-
-@functools.cache
-def cache_tiers() -> tuple[CacheTier, ...]:
-    """Tiers outside the accelerator, fastest first.
-
-    Returns
-    -------
-    tuple of CacheTier
-        With dated prices.
-
-    Examples
-    --------
-    >>> [(tier.name, round(tier.drain_s)) for tier in cache_tiers()]
-    [('dram', 10), ('flash', 2194), ('disk', 70175)]
-    """
-    with (Path(__file__).parent / "data" / "cache_tiers.csv").open(encoding="utf-8", newline="") as file:
-        return tuple(
-            CacheTier(
-                name=row["tier"],
-                capacity=float(row["capacity_gb"]) * GIGA,
-                bandwidth=float(row["bandwidth_gbs"]) * GIGA,
-                usd_per_hour=float(
-                    cost.owner_usd_per_hour(float(row["capex_usd"]), float(row["years"]), 0.0, 0.0, 1.0)
-                ),
-                source=row["source"],
-                date=row["date"],
-            )
-            for row in csv.DictReader(file)
-        )
-
-
-def cache_usd_per_mtok(kv_bytes: Floats, hold_s: Floats, tier: CacheTier, reads: Floats = 1.0) -> Floats:
-    """Cost of a million cached tokens in a tier [1].
-
-    Parameters
-    ----------
-    kv_bytes : float or array
-        Cache of one token [B/token].
-    hold_s : float or array
-        How long it is held [s].
-    tier : CacheTier
-        Where.
-    reads : float or array
-        How often it is read in that time [-].
-
-    Returns
-    -------
-    float or array
-        Dollars per million tokens [USD/Mtoken].
-
-    Examples
-    --------
-    A token of Llama-3-70B, five minutes in DRAM, read once:
-
-    >>> round(cache_usd_per_mtok(327680, 300.0, cache_tiers()[0]), 4)
-    0.0151
-    """
-    return 1e6 * kv_bytes * tier.usd_per_hour / 3600.0 * (reads / tier.bandwidth + hold_s / tier.capacity)
-
-
-def cheapest_tier(kv_bytes: float, hold_s: float, tiers: Sequence[CacheTier], reads: float = 1.0) -> CacheTier:
-    """Tier in which a token is held and read for the least money.
-
-    Parameters
-    ----------
-    kv_bytes : float
-        Cache of one token [B/token].
-    hold_s : float
-        How long [s].
-    tiers : sequence of CacheTier
-        To choose from.
-    reads : float
-        How often it is read in that time [-].
-
-    Returns
-    -------
-    CacheTier
-        The cheapest.
-
-    Examples
-    --------
-    >>> [cheapest_tier(327680, hold, cache_tiers()).name for hold in (1.0, 300.0, 86400.0)]
-    ['dram', 'flash', 'disk']
-    """
-    return min(tiers, key=lambda tier: float(cache_usd_per_mtok(kv_bytes, hold_s, tier, reads)))
-
-
-@dataclass(frozen=True, kw_only=True)
-class Row:
-    """One line of a price sheet.
-
-    Parameters
-    ----------
-    name : str
-        "input", "output", "cached input", "cache write 5 min", "output, 131k context", "output, fast", ...
-    usd_per_mtok_cost, usd_per_mtok_price : float
-        Cost, and price at the margin [USD/Mtoken].
-    times_base : float
-        Over the plain input or output [-].
-    why : str
-        Where it comes from.
-    usd_per_mtok_cost_low, usd_per_mtok_cost_high : float or None
-        Cost at the ends of the step's 90% interval; None where no step is predicted: input, and the bound [USD/Mtoken].
-    """
-
-    name: str
-    usd_per_mtok_cost: float
-    usd_per_mtok_price: float
-    times_base: float
-    why: str
-    usd_per_mtok_cost_low: float | None = None
-    usd_per_mtok_cost_high: float | None = None
-
-
-@dataclass(frozen=True, kw_only=True)
-class PriceSheet(Shown):
-    """What each kind of token costs on a deployment, and what to charge.
-
-    Parameters
-    ----------
-    title : str
-        The deployment.
-    usd_per_hour : float
-        Price of the deployment [USD/h].
-    isl, osl : float
-        Input and output length of the plain request [token].
-    rows : tuple of Row
-        Lines.
-    batch : float
-        Sequences decoded together at the plain price [sequence].
-    tpot_s : float
-        Time per output token there [s].
-    utilisation, margin : float
-        Share of the time that the machine is busy, and of the price that is profit [-].
-    balance_context : float or None
-        Context from which on reading the KV cache takes longer than computing: from here on context decides cost
-        [token].
-    notes : tuple of str
-        What could not be had.
-    """
-
-    title: str
-    usd_per_hour: float
-    isl: float
-    osl: float
-    rows: tuple[Row, ...]
-    batch: float
-    tpot_s: float
-    utilisation: float
-    margin: float
-    balance_context: float | None
-    notes: tuple[str, ...]
-
-    def row(self, name: str) -> Row:
-        """One line by its name.
-
-        Parameters
-        ----------
-        name : str
-            Of the line.
-
-        Returns
-        -------
-        Row
-            The line.
-
-        Raises
-        ------
-        InputError
-            There is no such line.
-        """
-        for one in self.rows:
-            if one.name == name:
-                return one
-        raise InputError(
-            Sentence("error.no_line", name=repr(name)),
-            Sentence("error.it_has", names=", ".join(one.name for one in self.rows)),
-        )
-
-    def at_full_use(self) -> cost.TokenCosts:
-        """What the plain request costs on a machine that is never idle, as `batchline.market.compare` takes it.
-
-        Returns
-        -------
-        TokenCosts
-            Cost of its input and output.
-        """
-        second = self.usd_per_hour / 3600.0
-        prompt_s, decode_s = (
-            self.row(name).usd_per_mtok_cost * self.utilisation * tokens / 1e6 / second
-            for name, tokens in (("input", self.isl), ("output", self.osl))
-        )
-        return cost.token_costs(self.usd_per_hour, prompt_s, decode_s, self.isl, self.osl)
-
-    def beside(self, offers: Sequence[market.Offer]) -> list[market.Comparison]:
-        """Compare the plain request, on a machine that is never idle, with what APIs ask for it.
-
-        Parameters
-        ----------
-        offers : sequence of Offer
-            What `batchline.market.offers` gave.
-
-        Returns
-        -------
-        list of Comparison
-            Cheapest API first.
-        """
-        return market.compare(self.at_full_use(), self.usd_per_hour, offers, self.isl, self.osl)
-
-    def to_dict(self) -> dict[str, Any]:
-        """Give everything, with the names of the JSON output.
-
-        Returns
-        -------
-        dict
-            `rows` and the scalars.
-        """
-        return {**vars(self), "rows": [vars(one) for one in self.rows], "notes": list(self.notes)}
 
 
 def price_sheet(
@@ -631,9 +277,7 @@ class _Sheet:
             tier = cheapest_tier(kv, hold, tiers)
             fetch = float(cache_usd_per_mtok(kv, 0.0, tier))
             keep = float(cache_usd_per_mtok(kv, hold, tier, reads=0.0))
-            label = (
-                format_time(hold) if hold < 60 else f"{hold / 60:,.0f} min" if hold < 3600 else f"{hold / 3600:,.3g} h"
-            )
+            label = _held_for(hold)
             self.add(
                 Sentence("price_sheet.cached", hold=label),
                 over + fetch,
@@ -649,29 +293,30 @@ class _Sheet:
 
     def long(self, contexts: Sequence[float]) -> None:
         """Longer requests: fewer fit, each reads more."""
-        longest = self.one.architecture.max_context
+        longest = self.one.architecture.max_context or math.inf
         for context in contexts:
-            isl = context - self.osl
-            if isl <= self.isl:
+            if context - self.osl <= self.isl:
                 continue
-            if longest and context > longest:
-                lengths = {"context": format_tokens(int(context)), "longest": format_tokens(longest)}
-                self.notes.append(Sentence("price_sheet.note_beyond", **lengths))
-                continue
-            mean = isl + self.osl / 2
-            fits = float(self.one.capacity_batch(mean))
             label = format_tokens(int(context))
-            if fits < 1:
+            if context > longest:
+                self.notes.append(
+                    Sentence("price_sheet.note_beyond", context=label, longest=format_tokens(int(longest)))
+                )
+            elif self.one.capacity_batch(context - self.osl / 2) < 1:
                 self.notes.append(Sentence("price_sheet.note_fits", label=label))
-                continue
-            limit = self.step_s(self.batch, self.context)
-            batch = min(self.batch, fits)
-            while batch > 1 and self.step_s(batch, mean) > limit:
-                batch = math.floor(batch / 1.02)
-            name, why = Sentence("price_sheet.input_long", label=label), Sentence("price_sheet.why_long")
-            self.add(name, self.input_usd(isl), self.base_in, why)
-            name, why = Sentence("price_sheet.output_long", label=label), self.why("batch", batch, mean)
-            self.add_output(name, why, batch, mean)
+            else:
+                self.longer(label, context - self.osl)
+
+    def longer(self, label: str, isl: float) -> None:
+        mean = isl + self.osl / 2
+        limit = self.step_s(self.batch, self.context)
+        batch = min(self.batch, float(self.one.capacity_batch(mean)))
+        while batch > 1 and self.step_s(batch, mean) > limit:
+            batch = math.floor(batch / 1.02)
+        name, why = Sentence("price_sheet.input_long", label=label), Sentence("price_sheet.why_long")
+        self.add(name, self.input_usd(isl), self.base_in, why)
+        name, why = Sentence("price_sheet.output_long", label=label), self.why("batch", batch, mean)
+        self.add_output(name, why, batch, mean)
 
     def modes(self, fast: float) -> None:
         plain_s = self.step_s(self.batch, self.context)
@@ -701,4 +346,10 @@ class _Sheet:
         for _ in range(_HALVINGS):
             middle = (low + high) / 2
             low, high = (middle, high) if self.step_s(middle, self.context) <= step_s else (low, middle)
-        return float(np.float64(low))
+        return low
+
+
+def _held_for(seconds: float) -> str:
+    if seconds < 60:
+        return format_time(seconds)
+    return f"{seconds / 60:,.0f} min" if seconds < 3600 else f"{seconds / 3600:,.3g} h"
