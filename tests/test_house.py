@@ -115,6 +115,25 @@ def test_public_names_are_there_and_sorted():
         batchline.nonsense  # noqa: B018
 
 
+def modules_of_the_library():
+    for path, room in rooms():
+        inner = path.relative_to(SRC).with_suffix("").parts
+        if room not in {"cli", "web", "__main__"} and not any(map(private, inner)):
+            yield pytest.param(path, id=str(path.relative_to(SRC)))
+
+
+@pytest.mark.parametrize("path", list(modules_of_the_library()))
+def test_a_module_says_what_is_public(path):
+    """What does not begin with `_` is in `__all__`, so that nobody has to guess what may be used."""
+    body = ast.parse(path.read_text()).body
+    defined = {
+        node.name for node in body if isinstance(node, ast.FunctionDef | ast.ClassDef) and not private(node.name)
+    }
+    lists = [node.value for node in body if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "__all__"]
+    told = {name for each in lists for name in ast.literal_eval(each)}
+    assert defined <= told
+
+
 def public_functions():
     for info in pkgutil.iter_modules([str(SRC)]):
         if info.name in {"cli", "web", "__main__"}:

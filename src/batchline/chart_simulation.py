@@ -56,7 +56,7 @@ def over_time(
     result : Result
         What `batchline.simulate.simulate` gave.
     log : mapping, optional
-        What was logged in reality, drawn as dots: "time_s", and columns of `Result.series` by name.
+        What was logged in reality, drawn as dots: "time_s" [s], and columns of `Result.series` by name.
     theme, language : str
         "light" or "dark"; "en" or "ko".
     narrow : bool

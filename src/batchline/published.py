@@ -17,7 +17,7 @@ from batchline.served_point import NEEDED, USED
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-__all__ = ["load", "own_page", "page"]
+__all__ = ["load", "own_page", "page", "table", "three"]
 
 _HEAD = """\
 # Validation

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from batchline.price import Price
     from batchline.prior import Prior
 
-__all__ = ["Layout", "Space", "enumerate_space", "layouts"]
+__all__ = ["Layout", "Space", "default_weights", "enumerate_space", "layouts"]
 
 _PIPELINES = (1, 2, 4, 8, 16)
 _LAYERS_OF_A_STAGE = 8  # handing over from stage to stage is not counted, so very short stages would look too good

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Curve",
+    "as_batches",
     "balance_context",
     "context_sweep",
     "cost_floor_usd_per_mtok",
@@ -35,6 +36,7 @@ __all__ = [
     "default_batches",
     "knee_batch",
     "plot_batches",
+    "records",
 ]
 
 
@@ -349,7 +351,17 @@ def plot_batches(curve_: Curve) -> NDArray[np.float64]:
 
 
 def as_batches(batch: Any) -> NDArray[np.float64]:
-    """Batches from a number, a list, an array, or a column of any data frame.
+    """Read batches from a number, a list, an array, or a column of any data frame.
+
+    Parameters
+    ----------
+    batch : number, sequence, array or column
+        What was given [sequence].
+
+    Returns
+    -------
+    array
+        One dimension [sequence].
 
     Raises
     ------
@@ -475,6 +487,18 @@ def context_sweep(
     -------
     Steps
         One entry per context.
+
+    Raises
+    ------
+    InputError
+        A context below 0, or a batch below 1.
+
+    Examples
+    --------
+    >>> from batchline.deployment import Deployment
+    >>> found = context_sweep(Deployment.of("llama-3.1-8b", "h100"), 8, [0, 4096])
+    >>> bool(found.t_kv[0] == 0 < found.t_kv[1]), bool(found.t_weights[0] == found.t_weights[1])
+    (True, True)
     """
     lengths = np.atleast_1d(np.asarray(contexts, dtype=float))
     if np.any(lengths < 0):

@@ -61,7 +61,13 @@ class FormatGain:
     crossover_batch: tuple[float | None, ...]
 
     def sentences(self) -> list[str]:
-        """The answer in words, one sentence for each context."""
+        """Say the answer in words.
+
+        Returns
+        -------
+        list of str
+            One sentence for each context.
+        """
         return [self._sentence(i) for i in range(len(self.contexts))]
 
     def _sentence(self, i: int) -> str:
@@ -324,7 +330,7 @@ class Apart:
 
     @property
     def apart(self) -> int | None:
-        """Replicas of both pools."""
+        """Replicas of both pools [-]; None where no pools can serve."""
         return None if self.prefill is None or self.decode is None else self.prefill + self.decode
 
     @property

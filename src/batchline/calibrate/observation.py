@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from batchline.measure import MeasuredPoint
     from batchline.step import Coefficients, Ideal
 
-__all__ = ["NOISE", "SCATTER", "Observation", "Stack", "observe"]
+__all__ = ["NOISE", "SCATTER", "Observation", "Stack", "describe", "observe"]
 
 NOISE: Final = {"step": 0.05, "tpot": 0.05, "ttft": 0.20}
 """How far a measured number lies from the best the equations can do, standard deviation of its log [-].

@@ -143,8 +143,7 @@ class Profile:
             For `save` and `prior`.
         """
         found = calibration.coefficients
-        kinds = {"before": "before", "after": "after", "left_out": "left_out"}
-        errors = {name: calibration.errors(when=when).median for name, when in kinds.items()}
+        errors = {when: calibration.errors(when=when).median for when in ("before", "after", "left_out")}
         return cls(
             case=readings.case_of(calibration.deployment),
             count=calibration.deployment.count,
@@ -203,7 +202,13 @@ class Profile:
         )
 
     def coefficients(self) -> Coefficients:
-        """Coefficients of the deployment that was measured."""
+        """Give the coefficients of the deployment that was measured.
+
+        Returns
+        -------
+        Coefficients
+            Their means, in the units of `step.Coefficients`.
+        """
         return Coefficients(**self.mean)
 
     def prior(self, base: Prior | None = None) -> CalibratedPrior:
@@ -439,7 +444,18 @@ class CalibratedPrior(Prior):
     base: Prior
 
     def knows(self, case: Case) -> bool:
-        """Whether the profile speaks for a case: same model, accelerator, engine and weight format."""
+        """Say whether the profile speaks for a case.
+
+        Parameters
+        ----------
+        case : Case
+            Engine, accelerator, formats, layout.
+
+        Returns
+        -------
+        bool
+            True of the same model, accelerator, engine and weight format.
+        """
         return case.cluster == self.profile.case.cluster
 
     def coefficients(self, case: Case) -> Coefficients:

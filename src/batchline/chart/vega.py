@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from batchline.chart.axis import Axis
     from batchline.chart.scene import Scene
 
-__all__ = ["drawing", "figure", "finished", "stack"]
+__all__ = ["drawing", "figure", "finished", "fitted", "heading", "stack"]
 
 _PARTS = ("weights", "kv", "compute", "memory", "overhead", "communication")
 _COLOURED = {

@@ -57,7 +57,18 @@ class Fact:
     when: Mapping[str, Any] = field(default_factory=dict, hash=False)
 
     def holds(self, context: Mapping[str, Any]) -> bool:
-        """Whether it applies to a device and a layout."""
+        """Say whether it applies to a device and a layout.
+
+        Parameters
+        ----------
+        context : mapping
+            Properties of device and layout, by the names of the conditions.
+
+        Returns
+        -------
+        bool
+            Whether every condition is met.
+        """
         return all(_meets(name, wanted, context) for name, wanted in self.when.items())
 
     @property

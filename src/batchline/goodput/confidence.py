@@ -76,6 +76,11 @@ def factor_at(confidence: float, factors: NDArray[np.float64] | tuple[float, ...
     float or array
         Factor, 1 or more [-].
 
+    Raises
+    ------
+    InputError
+        A chance below a half, or certainty.
+
     Examples
     --------
     >>> round(float(factor_at(0.75, (1.17, 1.38, 1.55))), 4)

@@ -161,7 +161,24 @@ class Point:
 
 
 def tail_tpot_s(server: Server, batch: Floats, pace: Pace, z: float) -> Floats:
-    """Time per output token z standard deviations of requests above the mean."""
+    """Time per output token z standard deviations of requests above the mean.
+
+    Parameters
+    ----------
+    server : Server
+        The replica.
+    batch : float or array
+        Sequences decoded together on average [sequence].
+    pace : Pace
+        What the load does there.
+    z : float
+        Standard deviations [-].
+
+    Returns
+    -------
+    float or array
+        Seconds [s].
+    """
     if z == 0.0:
         return pace.tpot_s
     rank, left = batch / server.ideal.dp, 1.0 - pace.grows

@@ -16,15 +16,17 @@ from pydantic import Field
 from batchline.errors import MeasurementError
 from batchline.measure import streams
 from batchline.measure.document import Document, Foreign, agree, check
-from batchline.measure.point import MeasuredPoint
+from batchline.measure.point import LITTLE, MeasuredPoint, decoding
 from batchline.strings import Sentence
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+__all__ = ["NAME", "matches", "read"]
+
 NAME = "AIPerf"
 _SECONDS: Final = {"ns": 1e-9, "us": 1e-6, "ms": 1e-3, "sec": 1.0, "s": 1.0, "seconds": 1.0}
-_CONVERTED: Final = ("batch = requests/s x (osl - 1) x mean TPOT (Little's law)", "context = isl + osl / 2")
+_CONVERTED: Final = (LITTLE, "context = isl + osl / 2")
 
 
 class _Value(Foreign):
@@ -187,7 +189,7 @@ def _serving(
     cached = _mean(facts, "cached")
     return MeasuredPoint(
         regime="serving",
-        batch=per_s * (osl - 1) * float(np.mean(tpots)) if tpots else None,
+        batch=decoding(per_s, osl, float(np.mean(tpots)) if tpots else None),
         context=isl + osl / 2,
         tpot_s=median(tpots) if tpots else None,
         tpot_mean_s=float(np.mean(tpots)) if tpots else None,
@@ -277,7 +279,7 @@ def _summary(document: Document) -> list[MeasuredPoint]:
     return [
         MeasuredPoint(
             regime="serving",
-            batch=per_s * (osl - 1) * tpot if tpot else None,
+            batch=decoding(per_s, osl, tpot),
             context=isl + osl / 2,
             tpot_s=tpot,
             tpot_mean_s=tpot,

@@ -14,8 +14,10 @@ from pydantic import Field, NonNegativeFloat, PositiveFloat
 from batchline.errors import MeasurementError
 from batchline.measure import streams
 from batchline.measure.document import Document, Foreign, agree, check
-from batchline.measure.point import MeasuredPoint
+from batchline.measure.point import LITTLE, MeasuredPoint, decoding
 from batchline.strings import Sentence
+
+__all__ = ["NAME", "matches", "read"]
 
 NAME = "GuideLLM"
 _VERSION = 2
@@ -121,7 +123,7 @@ def _point(benchmark: _Benchmark, file: str, number: int, version: str) -> Measu
     cached = sum(request.cached_tokens or 0.0 for request in requests)
     return MeasuredPoint(
         regime="serving",
-        batch=per_s * (osl - 1) * float(np.mean(tpots)) if tpots and osl > 1 else None,
+        batch=decoding(per_s, osl, float(np.mean(tpots)) if tpots else None),
         context=isl + osl / 2,
         tpot_s=median(tpots) if tpots else None,
         tpot_mean_s=float(np.mean(tpots)) if tpots else None,
@@ -150,7 +152,7 @@ def _point(benchmark: _Benchmark, file: str, number: int, version: str) -> Measu
         label=f"{benchmark.config.strategy.type_} {asked:g}" if asked else benchmark.config.strategy.type_,
         converted=(
             "tpot = inter_token_latency_ms; GuideLLM's time_per_output_token_ms holds TTFT and is not used",
-            "batch = requests/s x (osl - 1) x mean TPOT (Little's law)",
+            LITTLE,
             "context = isl + osl / 2",
             "requests/s = successful requests / duration",
         ),

@@ -12,7 +12,9 @@ from typing import Final
 from pydantic import Field, PositiveFloat
 
 from batchline.measure.document import Document, Foreign, agree, check
-from batchline.measure.point import MeasuredPoint
+from batchline.measure.point import MeasuredPoint, decoding
+
+__all__ = ["NAME", "matches", "read"]
 
 NAME = "InferenceX"
 _LENGTH_SHARE: Final = 0.9  # mean of a uniform draw from 0.8 to 1.0 of the nominal length (random_range_ratio 0.8)
@@ -78,7 +80,7 @@ def _point(result: _Result, file: str) -> MeasuredPoint:
     ]
     batch = None
     if output and osl:
-        batch = output * (osl - 1) / osl * result.mean_tpot
+        batch = decoding(output / osl, osl, result.mean_tpot)
         converted.append("batch = output tokens/s x (osl - 1) / osl x mean TPOT (Little's law)")
     attention = str(result.dp_attention).casefold() == "true"
     return MeasuredPoint(

@@ -18,6 +18,8 @@ from batchline.measure.document import Document, Foreign, agree, check
 from batchline.measure.point import MeasuredPoint
 from batchline.strings import Sentence
 
+__all__ = ["NAME", "matches", "read"]
+
 NAME = "llama-bench"
 _BATCHED: Final = "llama-batched-bench"
 _BATCHED_COLUMNS: Final = {

@@ -15,6 +15,8 @@ from batchline.strings import Sentence
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+__all__ = ["COLUMNS", "NAME", "matches", "more", "read", "row_of", "start", "write"]
+
 NAME = "batchline CSV"
 SCHEMA: Final = "batchline.measured/1"
 

@@ -18,7 +18,7 @@ from batchline.strings import Sentence
 if TYPE_CHECKING:
     from batchline.deployment import Deployment
 
-__all__ = ["REGIMES", "MeasuredPoint", "PointError", "unlike"]
+__all__ = ["LITTLE", "REGIMES", "MeasuredPoint", "PointError", "decoding", "unlike"]
 
 REGIMES: Final = {
     "decode": "decode steps alone: a fixed batch, no prompt prefilled meanwhile",
@@ -29,6 +29,8 @@ REGIMES: Final = {
 }
 
 # Beyond these a time is in another unit than seconds: no step takes a microsecond or a quarter of an hour.
+LITTLE: Final = "batch = requests/s x (osl - 1) x mean TPOT (Little's law)"
+"""How `decoding` is told among what was converted."""
 _SHORTEST_S: Final = 1e-6
 _LONGEST_S: Final = 1000.0
 
@@ -218,6 +220,31 @@ class MeasuredPoint:
         values = dataclasses.asdict(self)
         values["converted"] = list(self.converted)
         return {name: value for name, value in values.items() if value not in (None, "", [])}
+
+
+def decoding(requests_per_s: float, osl: float, tpot_mean_s: float | None) -> float | None:
+    """Sequences decoded together on average in a served run, by Little's law.
+
+    Parameters
+    ----------
+    requests_per_s : float
+        Requests served [1/s].
+    osl : float
+        Mean output length [token]; the first token comes out of the prefill.
+    tpot_mean_s : float or None
+        Mean time per output token [s].
+
+    Returns
+    -------
+    float or None
+        Sequences [sequence]; None where nothing was decoded, or it is not known for how long.
+
+    Examples
+    --------
+    >>> decoding(2.0, 101, 0.04)
+    8.0
+    """
+    return requests_per_s * max(osl - 1, 0) * (tpot_mean_s or 0.0) or None
 
 
 def unlike(point: MeasuredPoint, deployment: Deployment) -> str:

@@ -16,7 +16,7 @@ from batchline.strings import Sentence
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
-__all__ = ["Snapshot", "is_metrics", "load", "parse", "query", "watch"]
+__all__ = ["Snapshot", "is_metrics", "load", "parse", "query", "series_names", "watch"]
 
 _SAMPLE: Final = re.compile(r"([a-zA-Z_:][\w:]*)\s*(?:\{(.*)\})?\s+(\S+)(?:\s+-?\d+)?\s*")
 _LABEL: Final = re.compile(r'\s*([a-zA-Z_]\w*)\s*=\s*"((?:[^"\\]|\\.)*)"\s*(?:,|$)')

@@ -1,4 +1,8 @@
-"""Which tool wrote a file: told by its content, never by its name."""
+"""Which tool wrote a file: told by its content, never by its name.
+
+Each reader is a module: `NAME` of its tool, `matches(document)`, whether the tool wrote it, and `read(document)`, its
+points, which raises a `MeasurementError` where a field is missing, cut off or in another unit.
+"""
 
 from __future__ import annotations
 

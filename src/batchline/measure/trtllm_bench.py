@@ -9,7 +9,9 @@ from __future__ import annotations
 from pydantic import Field, PositiveFloat
 
 from batchline.measure.document import Document, Foreign, agree, check
-from batchline.measure.point import MeasuredPoint
+from batchline.measure.point import LITTLE, MeasuredPoint, decoding
+
+__all__ = ["NAME", "matches", "read"]
 
 NAME = "trtllm-bench"
 
@@ -135,14 +137,14 @@ def _point(report: _Report, file: str) -> MeasuredPoint:
     converted = ["context = isl + osl / 2", "milliseconds to seconds"]
     batch = None
     if live:
-        batch = speed.request_throughput_req_s * max(osl - 1, 0) * live.avg_tpot_ms / 1e3
-        converted.append("batch = requests/s x (osl - 1) x mean TPOT (Little's law)")
+        batch = decoding(speed.request_throughput_req_s, osl, live.avg_tpot_ms / 1e3)
+        converted.append(LITTLE)
     else:
         converted.append("no --streaming: tpot = mean request latency / osl holds queue and prefill")
     whole = speed.avg_request_latency_ms / 1e3 / osl
     return MeasuredPoint(
         regime="serving" if live else "end_to_end",
-        batch=batch or None,
+        batch=batch,
         context=isl + osl / 2,
         tpot_s=live.tpot_percentiles.p50 / 1e3 if live else whole,
         tpot_mean_s=live.avg_tpot_ms / 1e3 if live else whole,

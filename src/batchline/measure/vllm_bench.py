@@ -10,36 +10,23 @@ from __future__ import annotations
 from statistics import median
 
 import numpy as np
-from pydantic import Field, NonNegativeFloat, PositiveFloat
 
 from batchline.errors import MeasurementError
 from batchline.measure import streams
-from batchline.measure.document import Document, Foreign, agree, check
+from batchline.measure.bench_serving import BY_MEANS, CONVERTED, MILLISECONDS, Run
+from batchline.measure.document import Document, agree, check
 from batchline.measure.point import MeasuredPoint
 from batchline.strings import Sentence
+
+__all__ = ["NAME", "matches", "read"]
 
 NAME = "vllm bench serve"
 
 
-class _Result(Foreign):
+class _Result(Run):
     model_id: str = ""
     date: str = ""
-    backend: str = ""
-    max_concurrency: float | None = None
-    duration: PositiveFloat
-    completed: int = Field(ge=0)
     failed: int | None = None
-    total_input_tokens: float
-    total_output_tokens: float
-    request_throughput: NonNegativeFloat
-    output_throughput: NonNegativeFloat
-    mean_ttft_ms: NonNegativeFloat
-    median_ttft_ms: NonNegativeFloat
-    mean_tpot_ms: NonNegativeFloat
-    median_tpot_ms: NonNegativeFloat
-    std_tpot_ms: NonNegativeFloat | None = None
-    mean_itl_ms: NonNegativeFloat
-    median_itl_ms: NonNegativeFloat
     input_lens: list[float] | None = None
     output_lens: list[float] | None = None
     ttfts: list[float] | None = None
@@ -73,27 +60,13 @@ def _points(result: _Result, file: str, where: str) -> list[MeasuredPoint]:
 
 
 def _consistent(result: _Result, file: str) -> None:
-    agree(
-        file,
-        "output_throughput",
-        result.output_throughput,
-        result.total_output_tokens / result.duration,
-        "total_output_tokens / duration",
-    )
-    agree(
-        file,
-        "request_throughput",
-        result.request_throughput,
-        result.completed / result.duration,
-        "completed / duration",
-    )
-    osl = result.total_output_tokens / result.completed
+    result.check_rates(file)
     longest = 1.05e3 * result.duration
     agree(file, "mean_ttft_ms", result.mean_ttft_ms, longest, "the duration of the run", at_most=True)
     agree(
         file,
         "mean_tpot_ms",
-        result.mean_tpot_ms * max(osl - 1, 0),
+        result.mean_tpot_ms * max(result.osl - 1, 0),
         longest,
         "the duration of the run, for all tokens of a request,",
         at_most=True,
@@ -153,49 +126,17 @@ def _streams(result: _Result, file: str) -> list[streams.Stream]:
 
 
 def _serving(result: _Result, requests: list[streams.Stream], file: str, where: str) -> MeasuredPoint:
-    isl = result.total_input_tokens / result.completed
-    osl = result.total_output_tokens / result.completed
-    batch = result.request_throughput * max(osl - 1, 0) * result.mean_tpot_ms / 1e3
-    converted = [
-        "batch = requests/s x (osl - 1) x mean TPOT (Little's law)",
-        "context = isl + osl / 2",
-        "milliseconds to seconds",
-    ]
-    chunk = result.mean_itl_ms / result.mean_tpot_ms if result.mean_tpot_ms > 0 and result.mean_itl_ms > 0 else None
-    if requests:
-        chunk = streams.tokens_per_chunk(requests)
-    else:
-        converted.append("tokens per chunk = mean ITL / mean TPOT")
-    closed = result.max_concurrency is not None
+    full = streams.full_share(requests, result.max_concurrency) if requests and result.max_concurrency else None
     return MeasuredPoint(
-        regime="serving",
-        batch=batch or None,
-        context=isl + osl / 2,
-        tpot_s=result.median_tpot_ms / 1e3 or None,
-        tpot_mean_s=result.mean_tpot_ms / 1e3 or None,
-        itl_s=result.median_itl_ms / 1e3 or None,
-        ttft_s=result.median_ttft_ms / 1e3,
-        ttft_mean_s=result.mean_ttft_ms / 1e3,
-        concurrency=result.max_concurrency,
-        isl=isl,
-        osl=osl,
-        requests_per_s=result.request_throughput,
-        output_tokens_per_s=result.output_throughput or None,
-        duration_s=result.duration,
-        completed=result.completed,
+        **result.facts(),
         failed=result.failed,
-        spread=result.std_tpot_ms / result.mean_tpot_ms if result.std_tpot_ms and result.mean_tpot_ms else None,
-        tokens_per_chunk=chunk,
+        tokens_per_chunk=streams.tokens_per_chunk(requests) if requests else result.tokens_per_chunk,
         mean_concurrency=streams.mean_in_flight(requests),
-        full_share=streams.full_share(requests, result.max_concurrency)
-        if requests and result.max_concurrency
-        else None,
-        statistic="median",
-        arrival="closed_loop" if closed else "rate",
+        full_share=full,
         model=result.model_id,
         tool=NAME,
         file=file,
         label=where or (f"concurrency {result.max_concurrency:g}" if result.max_concurrency else ""),
         date=result.date,
-        converted=tuple(converted),
+        converted=(*CONVERTED, MILLISECONDS, *(() if requests else (BY_MEANS,))),
     )

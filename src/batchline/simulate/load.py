@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from batchline.workload import Arrivals, Lengths, Traffic
 
-__all__ = ["ENOUGH", "Load"]
+__all__ = ["ENOUGH", "Load", "parse_columns"]
 
 ENOUGH = 2000
 """Requests of a pattern, unless asked otherwise [request]."""

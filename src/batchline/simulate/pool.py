@@ -81,7 +81,18 @@ class Pool:
         return self.replicas * self.ranks
 
     def kind(self, role: str) -> _state.EngineKind:
-        """What the event loop needs to know of these engines."""
+        """Tell the event loop what it needs to know of these engines.
+
+        Parameters
+        ----------
+        role : str
+            "BOTH", "PREFILL" or "DECODE", as in `_loop.codes`.
+
+        Returns
+        -------
+        EngineKind
+            Clock, rules and count.
+        """
         return _state.EngineKind(clock=self.clock, rules=self.scheduler.rules(), role=role, count=self.engines)
 
     def unfit(self, requests: Requests, first: int = 0) -> tuple[str, str] | None:

@@ -124,7 +124,13 @@ class Question:
         )
 
     def options(self) -> dict[str, Any]:
-        """Arguments of `simulate` beside engines and requests."""
+        """Give the arguments of `simulate` beside engines and requests.
+
+        Returns
+        -------
+        dict
+            Router, and where there are replicas for prompts, those and the time to move a KV cache [s].
+        """
         found: dict[str, Any] = {"router": self.router}
         if self.prefill_replicas:
             found["prefill"] = self.pool(replicas=self.prefill_replicas)
@@ -132,7 +138,18 @@ class Question:
         return found
 
     def served(self, pool: Pool) -> Traffic:
-        """Give the requests, without those that fit nowhere if repairs are allowed."""
+        """Give the requests, without those that fit nowhere if repairs are allowed.
+
+        Parameters
+        ----------
+        pool : Pool
+            Where they are to be served.
+
+        Returns
+        -------
+        Traffic
+            The requests.
+        """
         return fitting(self.traffic, pool) if self.load.repair else self.traffic
 
     def answer(self, *, compiled: bool | None = None) -> Result:
@@ -152,7 +169,13 @@ class Question:
         return simulate(pool, self.served(pool), promises=self.promises, compiled=compiled, **self.options())
 
     def to_dict(self) -> dict[str, Any]:
-        """What was simulated, by the names that the command line prints as JSON."""
+        """Say what was simulated, by the names that the command line prints as JSON.
+
+        Returns
+        -------
+        dict
+            Deployment, engine, traffic and mean context [token].
+        """
         return {
             "deployment": self.deployment.title,
             "engine": self.deployment.engine,

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from batchline.goodput import Promise
 
-__all__ = ["METRICS", "Result", "Series", "Summary", "Table", "save_table"]
+__all__ = ["METRICS", "Result", "Series", "Summary", "Table", "exact_times", "quantile", "save_table", "summarise"]
 
 METRICS = ("ttft", "tpot", "itl", "e2e", "wait")
 """Times of a request: to the first token, per token after it, between two tokens, to the last token; in the queue."""
@@ -56,7 +56,13 @@ class Summary:
     p99: float
 
     def to_dict(self) -> dict[str, float]:
-        """Percentiles and mean, by name."""
+        """Give percentiles and mean, by name.
+
+        Returns
+        -------
+        dict
+            In the unit of the metric.
+        """
         return {"p50": self.p50, "p90": self.p90, "p95": self.p95, "p99": self.p99, "mean": self.mean, "max": self.max}
 
 
@@ -101,7 +107,13 @@ class Series:
         return np.asarray((np.arange(len(self.running)) + 0.5) * self.cell_s)
 
     def to_records(self) -> list[dict[str, float]]:
-        """One record for each cell."""
+        """Give one record for each cell.
+
+        Returns
+        -------
+        list of dict
+            `time_s` [s] and the columns of this series, by name.
+        """
         names = [name for name in self.__slots__ if name != "cell_s"]
         columns = {"time_s": self.time_s, **{name: getattr(self, name) for name in names}}
         return [dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)]
@@ -153,7 +165,13 @@ class Table:
         return (self.finished_s - self.first_token_s) / gaps
 
     def columns(self) -> dict[str, NDArray[Any]]:
-        """All columns by name, for a file or a frame."""
+        """Give all columns by name, for a file or a frame.
+
+        Returns
+        -------
+        dict
+            Arrays with one entry for each request; times in [s], lengths in [token].
+        """
         names = {name: getattr(self, name) for name in self.__slots__}
         return {**names, "ttft_s": self.ttft_s, "tpot_s": self.tpot_s, "e2e_s": self.e2e_s}
 
@@ -478,7 +496,20 @@ def _save_parquet(columns: dict[str, NDArray[Any]], path: Path) -> None:
 
 
 def exact_times(table: Table | None, metric: str) -> NDArray[np.float64] | None:
-    """Times of single requests, where they were kept and the metric is one of requests."""
+    """Give the times of single requests, where they were kept and the metric is one of requests.
+
+    Parameters
+    ----------
+    table : Table or None
+        The requests.
+    metric : str
+        "ttft", "tpot", "itl" or "e2e".
+
+    Returns
+    -------
+    array or None
+        Seconds, of the requests that have such a time [s].
+    """
     if table is None or metric == "itl":
         return None
     times = {"ttft": table.ttft_s, "tpot": table.tpot_s, "e2e": table.e2e_s}.get(metric)
@@ -490,7 +521,22 @@ def exact_times(table: Table | None, metric: str) -> NDArray[np.float64] | None:
 def quantile(
     sketch: tuple[NDArray[np.float64], NDArray[np.float64]], exact: NDArray[np.float64] | None, percentile: float
 ) -> float:
-    """Percentile of exact times if there are any, else of a sketch; NaN for nothing at all."""
+    """Read a percentile off exact times if there are any, else off a sketch.
+
+    Parameters
+    ----------
+    sketch : tuple of array
+        Middles of the cells, and how many values lie in each.
+    exact : array or None
+        The values themselves.
+    percentile : float
+        From 0 to 100.
+
+    Returns
+    -------
+    float
+        In their unit; NaN for nothing at all.
+    """
     if exact is not None:
         return float(np.percentile(exact, percentile)) if len(exact) else math.nan
     middles, counts = sketch
@@ -506,7 +552,20 @@ def summarise(
     sketch: tuple[NDArray[np.float64], NDArray[np.float64]],
     exact: NDArray[np.float64] | None,
 ) -> Summary:
-    """Summary of a metric from its count, sum and maximum, and from where percentiles are read."""
+    """Summarise a metric.
+
+    Parameters
+    ----------
+    sums : array
+        Its count, sum and maximum.
+    sketch, exact : tuple of array, array or None
+        Where percentiles are read, as of `quantile`.
+
+    Returns
+    -------
+    Summary
+        Count, mean, maximum and percentiles.
+    """
     count, total, longest = sums.tolist()
     points = [quantile(sketch, exact, percentile) for percentile in _PERCENTILES]
     return Summary(int(count), total / count if count else math.nan, longest, *points)

@@ -102,7 +102,13 @@ class Vllm:
         return None if self.kv_blocks is None else self.kv_blocks * self.block_size
 
     def rules(self) -> Mapping[str, Any]:
-        """Knobs by the names of the event loop."""
+        """Give the knobs by the names of the event loop.
+
+        Returns
+        -------
+        mapping
+            Of `simulate._records.Rules`.
+        """
         return {
             "policy": "VLLM",
             "max_num_seqs": self.max_num_seqs,
@@ -189,7 +195,13 @@ class Sglang:
         return self.page_size
 
     def rules(self) -> Mapping[str, Any]:
-        """Knobs by the names of the event loop."""
+        """Give the knobs by the names of the event loop.
+
+        Returns
+        -------
+        mapping
+            Of `simulate._records.Rules`.
+        """
         # SGLang's own constants: 0.7 at first, down to 14% of that, over 600 decode steps.
         ratio = min(0.7 * self.schedule_conservativeness, 1.0)
         least = min(ratio * 0.14, 1.0)
@@ -257,7 +269,13 @@ class Static:
         return 1
 
     def rules(self) -> Mapping[str, Any]:
-        """Knobs by the names of the event loop."""
+        """Give the knobs by the names of the event loop.
+
+        Returns
+        -------
+        mapping
+            Of `simulate._records.Rules`.
+        """
         return {
             "policy": "STATIC",
             "max_num_seqs": self.batch,
@@ -318,7 +336,13 @@ class Train:
         return None if self.kv_blocks is None else self.kv_blocks * self.block_size
 
     def rules(self) -> Mapping[str, Any]:
-        """Knobs by the names of the event loop."""
+        """Give the knobs by the names of the event loop.
+
+        Returns
+        -------
+        mapping
+            Of `simulate._records.Rules`.
+        """
         return {
             "policy": "VLLM",
             "max_num_seqs": self.max_num_seqs,

@@ -53,7 +53,13 @@ class Case:
     name: str = ""
 
     def run(self) -> Result:
-        """Simulate."""
+        """Simulate it.
+
+        Returns
+        -------
+        Result
+            What was found.
+        """
         return simulate(self.pool, self.traffic, **self.options)
 
 
