@@ -1,8 +1,10 @@
 """Sweeps on one core, on processes and on a Dask cluster; searches; pools from deployments; pictures."""
 
+import itertools
 import json
 import os
 import pickle
+import re
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
@@ -282,6 +284,17 @@ def test_pictures_are_drawn(busy, tmp_path, theme):
             row["line"] for row in spec["datasets"][f"{name}_lines"]
         }, "each line has its name beside it"
     assert "legend" not in json.dumps(spec["concat"]).replace('"legend": null', "")
+
+
+def test_ticks_are_written_as_they_are(busy, tmp_path):
+    """An axis rounded 2.5, 5, 7.5 to 3, 5, 8 although it was given a format."""
+    drawn = chart_simulation.times(busy, log={"e2e": [15.0]})
+    chart.save(drawn, tmp_path / "times.svg")
+    groups = (tmp_path / "times.svg").read_text().split("role-axis-label")[1:]
+    labels = [re.findall(r">([\d.,]+)</text>", group.split("</g>")[0]) for group in groups]
+    (across,) = [[float(label) for label in axis] for axis in labels if axis]
+    assert across[0] == 2.5
+    assert {after - before for before, after in itertools.pairwise(across)} == {2.5}
 
 
 def test_a_log_needs_its_time(busy):

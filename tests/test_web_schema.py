@@ -16,7 +16,8 @@ from schemathesis.specs.openapi.checks import (
 
 from batchline.web import app
 from batchline.web.guard import Limits
-from tests.strategies import examples
+
+from .strategies import examples
 
 # No answer is refused because the machine is slow.
 SERVED = app.create(app.Settings(Limits(seconds=3600.0), access_log=False))

@@ -234,7 +234,7 @@ def _below(alt: Any, title: str, *, money: bool = False, narrow: bool = False) -
     return alt.Axis(
         title=title,
         grid=False,
-        tickCount=3 if narrow else 7,
+        tickCount=3 if narrow else 5 if money else 7,
         labelExpr=("'$' + " if money else "") + "format(datum.value, ',.3~r')",
     )
 

@@ -37,6 +37,8 @@ _PANELS: tuple[tuple[str, tuple[tuple[str, str], ...]], ...] = (
 
 _SHARES = {"kv_use", "busy", "times"}
 """Panels whose axis is a share."""
+_AS_IT_IS = "format(datum.value, ',~f')"
+"""A tick in full: an axis that is given a format without digits rounds to those of ticks that it would have chosen."""
 
 _LINES: tuple[tuple[str, str], ...] = (("ttft", "compute"), ("e2e", "step"))
 
@@ -178,7 +180,9 @@ def _panel(
     palette, (across, up) = looks.palette(theme), frame
     x = alt.X(
         "time_s:Q",
-        axis=alt.Axis(title=text(f"simulate.axis_{x_title}", language), grid=False, values=across.ticks),
+        axis=alt.Axis(
+            title=text(f"simulate.axis_{x_title}", language), grid=False, labelExpr=_AS_IT_IS, values=across.ticks
+        ),
         scale=alt.Scale(domain=[across.low, across.high], nice=False),
     )
     y = alt.Y(
@@ -191,7 +195,7 @@ def _panel(
             titleBaseline="bottom",
             titleX=-34,
             titleY=-7,
-            format=".1~%" if name in _SHARES else ",~f",
+            labelExpr="format(datum.value, '.1~%')" if name in _SHARES else _AS_IT_IS,
             values=up.ticks,
         ),
         scale=alt.Scale(domain=[up.low, up.high], nice=False),

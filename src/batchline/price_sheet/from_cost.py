@@ -10,7 +10,7 @@ from batchline.errors import InputError, MissingFactError
 from batchline.price_sheet.cache_tier import CacheTier, cache_tiers, cache_usd_per_mtok, cheapest_tier
 from batchline.price_sheet.sheet import PriceSheet, Row
 from batchline.strings import Sentence
-from batchline.units import format_time, format_tokens
+from batchline.units import format_time, format_tokens, format_usd
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -282,13 +282,13 @@ class _Sheet:
                 Sentence("price_sheet.cached", hold=label),
                 over + fetch,
                 self.base_in,
-                Sentence("price_sheet.why_cached", over=f"{over:.3g}", tier=tier.name, fetch=f"{fetch:.3g}"),
+                Sentence("price_sheet.why_cached", over=format_usd(over), tier=tier.name, fetch=format_usd(fetch)),
             )
             self.add(
                 Sentence("price_sheet.write", hold=label),
                 self.base_in + keep,
                 self.base_in,
-                Sentence("price_sheet.why_write", tier=tier.name, keep=f"{keep:.3g}"),
+                Sentence("price_sheet.why_write", tier=tier.name, keep=format_usd(keep)),
             )
 
     def long(self, contexts: Sequence[float]) -> None:
@@ -350,6 +350,9 @@ class _Sheet:
 
 
 def _held_for(seconds: float) -> str:
+    """How long a cache is held, in the unit that people use for it."""
     if seconds < 60:
         return format_time(seconds)
-    return f"{seconds / 60:,.0f} min" if seconds < 3600 else f"{seconds / 3600:,.3g} h"
+    if seconds < 3600:
+        return Sentence("price_sheet.minutes", count=f"{seconds / 60:,.0f}")
+    return Sentence("price_sheet.hours", count=f"{seconds / 3600:,.3g}")
