@@ -60,6 +60,15 @@ def test_kv_bytes_count_the_copies():
     assert one.capacity_batch(4096) > 5 * eight.capacity_batch(4096)
 
 
+def test_a_hybrid_reads_its_state_once_and_its_heads_as_often_as_they_are_held():
+    # config.json of Qwen3-Next-80B-A3B: 12 of 48 layers have 2 KV heads of 256, held twice by 4 devices; the others a
+    # state of 32 heads x 128 x 128 in float32, and the last 3 inputs of 8,192 channels in bf16, read and written.
+    four = Deployment.of("qwen3-next-80b-a3b", "h100", count=4, tp=4)
+    heads, state = 12 * 2 * 2 * 256 * 2, 36 * (32 * 128 * 128 * 4 + 8192 * 3 * 2)
+    assert four.kv_read_bytes(32768) == pytest.approx(2 * 32768 * heads + 2 * state)
+    assert four.stored_bytes_per_device(32768) == pytest.approx((2 * 32768 * heads + state) / 4)
+
+
 @given(deployments(), st.integers(1, 100_000))
 def test_more_devices_never_hold_more_bytes_each(d, context):
     if d.tp < 2:

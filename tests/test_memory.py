@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from batchline import memory
-from batchline.architecture import Architecture
+from batchline.architecture import Architecture, names
 from batchline.errors import InputError
 
 GIB = 2**30
@@ -72,6 +72,26 @@ def test_kv_heads_are_copied_beyond_their_number():
     assert memory.kv_bytes_per_device(model, 1000, tp=8) == memory.kv_bytes_per_device(model, 1000, tp=16)
     assert memory.kv_shards(16, 8) == 8
     assert memory.kv_shards(4, 6) == 3  # two devices have two heads, two have one
+
+
+def test_heads_stay_whole():
+    # Phi-4 has 10 KV heads: on 8 devices two of them hold two, and the slowest decides.
+    model = Architecture.load("phi-4")
+    assert memory.kv_read_bytes_per_device(model, 1000, tp=8) == pytest.approx(model.read_bytes(1000) / 5)
+
+
+@pytest.mark.parametrize("name", names())
+def test_each_cache_divides_by_its_own_heads(name):
+    model = Architecture.load(name)
+    whole = model.read_bytes(1024)
+    assert memory.kv_read_bytes_per_device(model, 1024) == pytest.approx(whole)
+    for tp in (2, 4, 8, 16, 64):
+        each = memory.kv_read_bytes_per_device(model, 1024, tp=tp)
+        assert whole / tp <= each * (1 + 1e-12)
+        assert each <= memory.kv_read_bytes_per_device(model, 1024, tp=tp // 2) * (1 + 1e-12)
+        states = sum(2 * cache.state_bytes * cache.layers for cache in model.caches)
+        if name.startswith("nemotron-3"):  # 64 to 256 heads of its states divide by any of these
+            assert memory.kv_read_bytes_per_device(model, 0, tp=tp) == pytest.approx(states / tp)
 
 
 def test_latents_are_whole_on_each_device():

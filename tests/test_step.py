@@ -17,14 +17,13 @@ DEGREE = st.sampled_from([1, 2, 4, 8, 16])
 def _dense(**changes):
     numbers = {
         "weight_bytes": 139e9,
-        "kv_read_bytes": 4096 * 327680,
+        "kv_read_bytes": 4096 * 327680 / 4,
         "active_params": 69.5e9,
         "layers": 80,
         "hidden_size": 8192,
         "bandwidth": 3.35e12,
         "flops": 989e12,
         "flops_bf16": 989e12,
-        "kv_heads": 8,
         "tp": 4,
         "link_bandwidth": 450e9,
     }
@@ -54,7 +53,6 @@ def ideals(draw):
         link_bandwidth=draw(POSITIVE) * 1e9,
         experts=experts[0],
         experts_per_token=experts[1],
-        kv_heads=draw(st.sampled_from([1, 2, 8, 64])),
         tp=draw(DEGREE),
         pp=draw(DEGREE),
         dp=draw(DEGREE),
@@ -95,22 +93,9 @@ def test_experts_touched_follow_coverage():
     assert terms.experts / one.experts_s * 256 == pytest.approx([8, 57.42, 163.31, 251.6], rel=1e-4)
 
 
-def test_latent_cache_is_not_divided_by_tensor_parallelism():
-    assert _dense(kv_heads=1).kv_s == pytest.approx(4 * _dense(kv_heads=8).kv_s)
-
-
-def test_kv_divides_up_to_the_heads():
-    assert _dense(tp=16).kv_s == pytest.approx(_dense(tp=8).kv_s)
-
-
-def test_heads_stay_whole():
-    # Phi-4 has 10 KV heads: on 8 devices two of them hold two, and the slowest decides.
-    assert _dense(tp=8, kv_heads=10).kv_s == pytest.approx(_dense(tp=1, kv_heads=10).kv_s / 5)
-
-
 def test_deepseek_attention_is_bound_by_compute_not_bytes():
     # theory.md C05: absorbed MLA needs 16,990,208 FLOP per token of context, 242 FLOP per byte of latents.
-    one = _dense(kv_read_bytes=70272, attention_flops=16990208, kv_heads=1, tp=1)
+    one = _dense(kv_read_bytes=70272, attention_flops=16990208, tp=1)
     assert one.attention_s / one.kv_s == pytest.approx(241.8 * 3.35e12 / 989e12, rel=1e-3)
 
 

@@ -20,7 +20,6 @@ from batchline import memory, precision, price, roofline
 from batchline.accelerator import Accelerator
 from batchline.architecture import Architecture
 from batchline.errors import DoesNotFitError, InputError, MissingFactError, UnknownNameError
-from batchline.memory import kv_shards
 from batchline.strings import Sentence
 from batchline.units import format_bytes, parse_devices
 
@@ -245,8 +244,7 @@ class Deployment:
         float or array
             Bytes [B]; for plain attention L kv, times the copies where tensor parallelism replicates heads.
         """
-        copies = self.tp / kv_shards(self.tp, self.architecture.kv_heads)
-        return self.architecture.read_bytes(context, self.kv) * copies
+        return self.tp * memory.kv_read_bytes_per_device(self.architecture, context, self.kv, tp=self.tp)
 
     # -- what fits --------------------------------------------------------------------------------------------------
 
@@ -285,11 +283,7 @@ class Deployment:
         float or array
             Bytes [B].
         """
-        layers = self.architecture.layers
-        fullest = max(memory.pipeline_layers(layers, self.pp)) / layers
-        return (
-            self.architecture.stored_bytes(context, self.kv) * fullest / kv_shards(self.tp, self.architecture.kv_heads)
-        )
+        return memory.kv_bytes_per_device(self.architecture, context, self.kv, tp=self.tp, pp=self.pp)
 
     def capacity_batch(self, context: Floats) -> Floats:
         """Sequences whose KV cache fits in the whole deployment.

@@ -156,7 +156,7 @@ class _Explained:
         copies = read / float(arch.read_bytes(curve.context, d.kv)) if read else 1.0
         bw, rate = f"{format_bytes(d.bandwidth)}/s", f"{d.flops / 1e12:,.0f} TFLOPS"
         per_token = format_bytes(read / curve.context) if curve.context else format_bytes(read)
-        held = self._say("copies", count=f"{copies:g}") if copies > 1 else ""
+        held = self._say("copies", count=f"{copies:.3g}") if copies > 1 else ""
         active = format_count(arch.active_params)
         weight_bytes = format_bytes(float(d.step_weight_bytes(float(batch))))
         return [

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from batchline import prior, roofline, serving, step
+from batchline import memory, prior, roofline, serving, step
 from batchline.errors import InputError, MissingFactError, UnknownNameError
 from batchline.strings import Sentence
 
@@ -148,7 +148,7 @@ def ideal_of(deployment: Deployment, context: Floats, isl: Floats = 0) -> step.I
     return step.ideal(
         weight_bytes=shared,
         expert_bytes=routed,
-        kv_read_bytes=arch.read_bytes(context, deployment.kv),
+        kv_read_bytes=memory.kv_read_bytes_per_device(arch, context, deployment.kv, tp=deployment.tp),
         **numbers_of(arch, context, isl),
         bandwidth=device.bandwidth,
         flops=device.flops_for(deployment.math),
@@ -186,7 +186,6 @@ def numbers_of(architecture: Architecture, context: Floats, isl: Floats) -> dict
         "experts": architecture.experts or 1,
         "experts_per_token": architecture.experts_per_token or 1,
         "hidden_size": architecture.hidden_size,
-        "kv_heads": architecture.kv_heads,
     }
 
 

@@ -17,11 +17,11 @@ from batchline import precision, readings, step
 from batchline.deployment import Deployment, capacity_batch
 from batchline.engine import Engine, has_kv_format, runs_on
 from batchline.errors import BatchlineError, MissingFactError
-from batchline.memory import kv_shards
+from batchline.memory import kv_bytes_per_device, kv_read_bytes_per_device
 from batchline.prior import Case
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from numpy.typing import NDArray
 
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from batchline.architecture import Architecture
     from batchline.price import Price
     from batchline.prior import Prior
+    from batchline.roofline import Floats
 
 __all__ = ["Layout", "Space", "default_weights", "enumerate_space", "layouts"]
 
@@ -392,9 +393,7 @@ def _capacity(
     whole = np.array([architecture.weight_bytes(weight) for weight in weights])
     routed = np.array([architecture.step_weight_bytes(weight)[1] for weight in weights])
     held = (whole - routed)[None, :] / (tp * pp)[:, None] + routed[None, :] / (tp * pp * ranks)[:, None]
-    shards = np.array([kv_shards(one.tp, architecture.kv_heads) for one in shapes])
-    kept = np.array([float(architecture.stored_bytes(context, kv)) for kv in kvs])
-    stored = kept[None, :] / (shards * pp)[:, None]
+    stored = _of_layouts(kv_bytes_per_device, architecture, context, shapes, kvs) / pp[:, None]
     memory = np.array([device.usable_memory() for device in devices])[a]
     budget = np.empty((len(devices), len(engines)))
     of_free = np.zeros(len(engines), dtype=bool)
@@ -407,6 +406,19 @@ def _capacity(
     total = np.where(of_free[e], weight_bytes + share * (memory - weight_bytes), share * memory)
     room = np.asarray(capacity_batch(total, 1.0, weight_bytes, stored[s, k]), dtype=float)
     return np.where(total <= weight_bytes, -1.0, ranks[s] * room)
+
+
+def _of_layouts(
+    bytes_of: Callable[..., Floats],
+    architecture: Architecture,
+    context: float,
+    shapes: Sequence[Layout],
+    kvs: Sequence[str],
+) -> NDArray[np.float64]:
+    """Bytes on one device for each layout and cache format [B]; only the tensor-parallel degree divides them."""
+    degrees = {one.tp for one in shapes}
+    table = {(tp, kv): bytes_of(architecture, context, kv, tp=tp) for tp in degrees for kv in kvs}
+    return np.array([[table[one.tp, kv] for kv in kvs] for one in shapes], dtype=float).reshape(len(shapes), len(kvs))
 
 
 def _shares(
@@ -449,7 +461,7 @@ def _ideal(
     """Ideal times of all deployments: the numbers that `readings.ideal_of` takes of one, as arrays."""
     arch = architecture
     split = np.array([arch.step_weight_bytes(weight) for weight in weights]).reshape(len(weights), 2)
-    read = np.array([float(arch.read_bytes(context, kv)) for kv in kvs])
+    read = _of_layouts(kv_read_bytes_per_device, arch, context, shapes, kvs)
     rates = np.array(
         [
             [device.flops.get(_key(arch.math_format(weight)), np.nan) for weight in weights] or [np.nan]
@@ -459,7 +471,7 @@ def _ideal(
     return step.ideal(
         weight_bytes=split[w, 0],
         expert_bytes=split[w, 1],
-        kv_read_bytes=read[k],
+        kv_read_bytes=read[s, k],
         **readings.numbers_of(arch, context, isl),
         bandwidth=np.array([device.bandwidth for device in devices])[a],
         flops=rates[a, w],

@@ -32,7 +32,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from batchline import roofline
-from batchline.memory import kv_shards
 
 if TYPE_CHECKING:
     from batchline.roofline import Floats
@@ -216,7 +215,6 @@ def ideal(
     moe_layers: Floats = 0,
     experts: Floats = 1,
     experts_per_token: Floats = 1,
-    kv_heads: Floats = np.inf,
     link_bandwidth: Floats = np.inf,
     tp: Floats = 1,
     pp: Floats = 1,
@@ -230,7 +228,7 @@ def ideal(
     weight_bytes : float or array
         Non-expert weights read in a step: attention, dense and shared feed-forward, head [B].
     kv_read_bytes : float or array
-        KV cache and state read for one sequence at its context [B].
+        KV cache and state that one device of a tensor-parallel group reads for one sequence at its context [B].
     active_params : float or array
         Parameters that multiply for one token, without the input embedding [parameter].
     layers : float or array
@@ -249,8 +247,6 @@ def ideal(
         Causal attention FLOPs of one whole prompt [FLOP].
     moe_layers, experts, experts_per_token : float or array
         Layers with routed experts [layer], routed experts of one and those that a token uses [expert].
-    kv_heads : float or array
-        How far the KV cache divides under tensor parallelism; 1 for a latent cache [-].
     link_bandwidth : float or array
         Scale-up link of one device, one direction [B/s].
     tp, pp, dp, ep : float or array
@@ -263,8 +259,8 @@ def ideal(
 
     Examples
     --------
-    >>> one = ideal(weight_bytes=139e9, kv_read_bytes=8192 * 327680, active_params=69.5e9, layers=80,
-    ...             bandwidth=3.35e12, flops=989e12, flops_bf16=989e12, kv_heads=8, tp=4, link_bandwidth=450e9)
+    >>> one = ideal(weight_bytes=139e9, kv_read_bytes=8192 * 327680 / 4, active_params=69.5e9, layers=80,
+    ...             bandwidth=3.35e12, flops=989e12, flops_bf16=989e12, tp=4, link_bandwidth=450e9)
     >>> round(float(one.weights_s) * 1e3, 2), round(float(one.kv_s) * 1e6, 1)
     (10.37, 200.3)
     """
@@ -277,7 +273,7 @@ def ideal(
     return Ideal(
         weights_s=roofline.t_weights(weight_bytes, tp * bandwidth),
         experts_s=roofline.t_weights(expert_bytes, tp * dp * bandwidth),
-        kv_s=roofline.t_kv(1, 1, kv_read_bytes, kv_shards(tp, kv_heads) * bandwidth),
+        kv_s=roofline.t_kv(1, 1, kv_read_bytes, bandwidth),
         attention_s=attention_flops / (tp * flops_bf16),
         compute_s=roofline.t_compute(1, active_params, tp * flops),
         tp_volume_s=allreduce / link_bandwidth,

@@ -89,7 +89,7 @@ class Architecture:
     experts, experts_per_token : int
         Routed experts of a layer and those that one token uses; 0 for a dense model [expert].
     q_heads, kv_heads, head_dim : int
-        Of attention. `kv_heads` is how far tensor parallelism can split the KV cache; 1 for latent attention [-].
+        Of attention. `kv_heads` are the fewest of a layer; 1 for latent attention [-].
     tied_embeddings : bool
         Whether the head is the embedding table.
     weights : tuple of Weight
@@ -359,10 +359,7 @@ Add it to the config.json.
         True
         """
         kv_format = precision.load_kv(kv)
-        total = sum(
-            cache.layers * (cache.entry_bytes(kv_format) * cache.entries_read(n) + 2 * cache.state_bytes)
-            for cache in self.caches
-        )
+        total = sum(cache.layers * cache.bytes_read(n, kv_format) for cache in self.caches)
         return _plain_number(total, n)
 
     def attention_flops(self, n: Floats) -> Floats:

@@ -332,7 +332,7 @@ def mamba1(
     if bias:
         weights.append(vector(f"{stem}.in_proj.bias", "state", 2 * inner, shard="tp"))
         weights.append(vector(f"{stem}.out_proj.bias", "state", hidden))
-    return Layer(tuple(weights), (_state(inner * state, inner * conv, 6, 1),))
+    return Layer(tuple(weights), (_state(inner * state, inner * conv, 6, inner),))
 
 
 def lightning(hidden: int, heads: int, head_dim: int, *, stem: str = "layers.{}.self_attn") -> Layer:

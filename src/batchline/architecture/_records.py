@@ -152,6 +152,10 @@ class Cache:
         count = self.entries(n)
         return count if self.read_limit is None else np.minimum(count, self.read_limit)
 
+    def bytes_read(self, n: Floats, kv_format: precision.KvFormat) -> Floats:
+        """Bytes moved to decode one token at context n, in one layer: entries read, a state read and written [B]."""
+        return self.entry_bytes(kv_format) * self.entries_read(n) + 2 * self.state_bytes
+
     def prefill_entries(self, s: Floats) -> Floats:
         """Entries that the tokens of a prompt of s tokens attend to, summed over its tokens, in one layer [entry]."""
         limits = [limit for limit in (self.window, self.read_limit) if limit is not None]

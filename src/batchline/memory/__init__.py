@@ -18,7 +18,7 @@ whether layers of different kinds share one pool of equal blocks (`shared_pool`)
 
 from batchline.memory.blocks import KvGroup, KvLayout, KvPool
 from batchline.memory.division import expert_copies, kv_shards, pad_vocabulary, pipeline_layers
-from batchline.memory.sequences import Windows, kv_bytes_per_device, kv_layout
+from batchline.memory.sequences import Windows, kv_bytes_per_device, kv_layout, kv_read_bytes_per_device
 from batchline.memory.weights import stage_weight_bytes, weight_bytes_per_device
 
 __all__ = [
@@ -29,6 +29,7 @@ __all__ = [
     "expert_copies",
     "kv_bytes_per_device",
     "kv_layout",
+    "kv_read_bytes_per_device",
     "kv_shards",
     "pad_vocabulary",
     "pipeline_layers",

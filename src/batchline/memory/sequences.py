@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     Floats: TypeAlias = float | NDArray[np.float64]
 
-__all__ = ["Windows", "kv_bytes_per_device", "kv_layout"]
+__all__ = ["Windows", "kv_bytes_per_device", "kv_layout", "kv_read_bytes_per_device"]
 
 Windows: TypeAlias = Literal["kept", "full"]
 """What an engine does with a layer that sees a window only: keep the window, or reserve the whole context."""
@@ -220,4 +220,40 @@ def kv_bytes_per_device(
             entries = cache.entries(reserved)
         held = cache.entry_bytes(kv_format) * entries + cache.state_bytes
         total = total + cache.layers * share * held / kv_shards(tp, cache.heads)
+    return float(total) if np.ndim(n) == 0 else total
+
+
+def kv_read_bytes_per_device(architecture: Architecture, n: Floats, kv: str = "bf16", *, tp: int = 1) -> Floats:
+    """Bytes that the fullest device of a tensor-parallel group moves to decode one token of one sequence.
+
+    Each cache divides by its own heads: beside two KV heads, which four devices hold twice, a state of 64 heads divides
+    by four.
+
+    Parameters
+    ----------
+    architecture : Architecture
+        The model.
+    n : float or array
+        Tokens of context [token].
+    kv : str
+        Number format of the cache.
+    tp : int
+        Tensor-parallel degree [device].
+
+    Returns
+    -------
+    float or array
+        Bytes of all layers [B].
+
+    Examples
+    --------
+    >>> from batchline.architecture import Architecture
+    >>> model = Architecture.load("llama-3.1-70b")
+    >>> kv_read_bytes_per_device(model, 1000, tp=16) == model.read_bytes(1000) / 8
+    True
+    """
+    kv_format = precision.load_kv(kv)
+    total = np.zeros(np.shape(n))
+    for cache in architecture.caches:
+        total = total + cache.layers * cache.bytes_read(n, kv_format) / kv_shards(tp, cache.heads)
     return float(total) if np.ndim(n) == 0 else total
