@@ -749,6 +749,7 @@ MUTATIONS = [
     ("inferencex", ("median_tpot",), times(1e3), "median_tpot.*1,000 times too large"),
     ("inferencex", ("mean_tpot",), KeyError, "mean_tpot is missing"),
     ("inferencex", ("tput_per_gpu",), "many", "tput_per_gpu"),
+    ("aiperf summary", ("benchmark_duration", "avg"), 0, "benchmark_duration.avg"),
     ("aiperf summary", ("schema_version",), "2.0", "schema_version is '2.0'"),
     ("aiperf summary", ("request_latency", "unit"), "furlongs", "request_latency.unit"),
     ("aiperf summary", ("time_to_first_token", "unit"), "sec", "time_to_first_token"),

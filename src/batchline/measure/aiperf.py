@@ -11,7 +11,7 @@ from statistics import median
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
-from pydantic import Field
+from pydantic import Field, PositiveFloat
 
 from batchline.errors import MeasurementError
 from batchline.measure import streams
@@ -50,6 +50,10 @@ class _Statistic(Foreign):
     unit: str
     avg: float
     p50: float | None = None
+
+
+class _Duration(_Statistic):
+    avg: PositiveFloat
 
 
 class _Phase(Foreign):
@@ -239,20 +243,20 @@ def _summary(document: Document) -> list[MeasuredPoint]:
             Sentence("result.aiperf_schema"),
         )
 
-    def statistic(name: str) -> _Statistic:
+    def statistic(name: str, kind: type[_Statistic] = _Statistic) -> _Statistic:
         if name not in data:
             raise MeasurementError(
                 Sentence("result.field_missing", file=document.file, field=name), "", Sentence("result.run_streaming")
             )
-        return check(_Statistic, data[name], document.file, name)
+        return check(kind, data[name], document.file, name)
 
-    def seconds(name: str) -> tuple[float, float]:
-        found = statistic(name)
+    def seconds(name: str, kind: type[_Statistic] = _Statistic) -> tuple[float, float]:
+        found = statistic(name, kind)
         mean = _seconds(document.file, f"{name}.unit", found.avg, found.unit)
         return mean, mean if found.p50 is None else _seconds(document.file, f"{name}.unit", found.p50, found.unit)
 
     ttft, latency = seconds("time_to_first_token"), seconds("request_latency")
-    duration = seconds("benchmark_duration")[0]
+    duration = seconds("benchmark_duration", _Duration)[0]
     completed = round(statistic("request_count").avg)
     counted = statistic("output_sequence_length").avg
     usage = statistic("usage_completion_tokens").avg if "usage_completion_tokens" in data else None

@@ -91,12 +91,11 @@ def read(document: Document) -> list[MeasuredPoint]:
 
 def _consistent(report: _Report, file: str) -> None:
     speed, requests = report.performance, report.request_info
-    seconds = speed.total_latency_ms / 1e3
     agree(
         file,
         "performance.request_throughput_req_s",
         speed.request_throughput_req_s,
-        requests.num_requests / seconds,
+        requests.num_requests / speed.total_latency_ms * 1e3,
         "num_requests / total_latency_ms",
     )
     tokens = requests.num_requests * requests.avg_output_length
@@ -104,7 +103,7 @@ def _consistent(report: _Report, file: str) -> None:
         file,
         "performance.system_output_throughput_tok_s",
         speed.system_output_throughput_tok_s,
-        tokens / seconds,
+        tokens / speed.total_latency_ms * 1e3,
         "num_requests x avg_output_length / total_latency_ms",
     )
     if report.streaming_metrics:
