@@ -63,6 +63,10 @@ def test_a_file_that_is_no_table_is_named(tmp_path):
         ("prefix_hit_rate", "40", "share"),
         ("model", "deepseek-ai/DeepSeek-R1", "does not fit"),
         ("pp", "3", "stages"),
+        ("isl", "0", "isl is 0"),
+        ("isl", "1e9", "from 0 to 100,000,000"),
+        ("tp", "2", "tp 2 x pp 1 x dp 1 is not 1 devices"),
+        ("decode_step_ms", "9,5", "decode_step_ms is '9,5'"),
     ],
 )
 def test_a_row_that_says_too_little_is_refused_with_the_reason(tmp_path, column, value, reason):
@@ -75,6 +79,50 @@ def test_cells_may_be_parted_otherwise(tmp_path, between):
     path.write_text(f"\ufeff{between.join(ROW)}\n{between.join(ROW.values())}\n", encoding="utf-8")
     (one,) = served_point.read(path)
     assert one.concurrency == 16
+
+
+@pytest.mark.parametrize("value", ["9,5", "9,500", "1.009,5"])
+def test_a_decimal_comma_is_not_taken_for_thousands(tmp_path, value):
+    """Spreadsheets of half of Europe write 9,5 between semicolons; 95 was read."""
+    path = tmp_path / "t.csv"
+    path.write_text(";".join(ROW) + "\n" + ";".join((ROW | {"decode_step_ms": value}).values()) + "\n")
+    ((line, reason),) = served_point.read(path)
+    assert line == 2
+    assert "may be a decimal point" in reason
+
+
+def test_thousands_are_read(tmp_path):
+    assert outcome(tmp_path, isl="2,048").point.isl == 2048
+
+
+def test_a_row_is_known_by_its_line_in_the_file(tmp_path):
+    path = tmp_path / "t.csv"
+    row = ",".join(ROW.values())
+    path.write_text(",".join(ROW) + f"\n{row}\n\n{row}\n")
+    assert [one.row for one in served_point.read(path)] == [2, 4]
+
+
+def test_a_column_that_stands_twice_is_refused(tmp_path):
+    path = tmp_path / "t.csv"
+    path.write_text("model,hw,isl,osl,concurrency,TPOT_ms,decode_step_ms\nllama-3.1-8b,h100,1k,1k,8,9,10\n")
+    with pytest.raises(MeasurementError, match="more than one column says decode_step_ms"):
+        served_point.read(path)
+
+
+def test_one_token_has_no_time_after_the_first(tmp_path):
+    one = outcome(tmp_path, osl="1")
+    assert np.isnan(one.tpot_s)
+    assert one.to_dict()["tpot_s"] is None
+    assert one.ttft_s > 0
+    said = validate.summary([one])
+    assert said["tpot"] is None
+    assert said["ttft"]["n"] == 1
+
+
+def test_what_is_faster_than_the_bound_is_said(tmp_path):
+    seconds = outcome(tmp_path, decode_step_ms="0.009")
+    assert seconds.below_bound
+    assert validate.summary([seconds, outcome(tmp_path)])["below_bound"] == 1
 
 
 def test_one_bad_row_does_not_end_the_others(tmp_path):

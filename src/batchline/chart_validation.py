@@ -5,6 +5,7 @@ Vega-Lite through Altair, in the look of `batchline.chart`, whose `save` writes 
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
@@ -53,7 +54,7 @@ def against_measured(outcomes: Sequence[Outcome], *, theme: str = "light", langu
     from batchline.chart import theme as looks  # noqa: PLC0415
     from batchline.chart import vega  # noqa: PLC0415  (Altair takes a third of a second)
 
-    kept = [one for one in outcomes if one.point and not one.refused and one.point.tpot_s]
+    kept = [one for one in outcomes if one.point and one.point.tpot_s and not math.isnan(one.tpot_s)]
     if not kept:
         raise InputError(Sentence("error.no_measured_tpot"), "", Sentence("error.fill_step"))
     summary = validate.summary(kept)

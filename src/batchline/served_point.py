@@ -21,10 +21,11 @@ from batchline.engine import Request
 from batchline.engine import names as engine_names
 from batchline.errors import BatchlineError, MeasurementError, closest
 from batchline.strings import Sentence
-from batchline.units import parse_tokens
+from batchline.units import parse_number, parse_tokens
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
+    from typing import TextIO
 
 __all__ = ["NEEDED", "STATIC", "USED", "Point", "Pools", "point_of", "read", "unread_columns"]
 
@@ -50,6 +51,7 @@ _CARRIED = (
 
 _ID = re.compile(r"id=(\S+)")
 _VERSION = re.compile(r"\d+\.\d+(\.\d+)?((rc|\.post)\d+)*")
+_COMMA = re.compile(r"[\d.]*\d,\d[\d.,]*")
 _YES = frozenset({"true", "1", "1.0", "yes", "y", "on"})
 _COLUMNS = ("model", "hw")
 _SAME_COLUMN = {
@@ -251,32 +253,56 @@ def read(path: Path | str) -> list[Point | tuple[int, str]]:
     path = Path(path)
     try:
         with path.open(encoding="utf-8-sig", newline="") as file:
-            header = file.readline()
-            file.seek(0)
-            rows = list(csv.DictReader(file, delimiter=max(",;\t", key=header.count)))
+            delimiter = _delimiter(file)
+            table = csv.DictReader(file, delimiter=delimiter)
+            rows = [(table.line_num, row) for row in table]
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         reason = getattr(error, "strerror", None) or f"{error}"
         raise MeasurementError(
-            Sentence("error.unreadable", path=f"{path}", reason=reason), "", Sentence("error.give_csv")
+            Sentence("error.unreadable", path=f"{path}", reason=reason), "", Sentence("error.give_utf8")
         ) from error
     if not rows:
         raise MeasurementError(
             Sentence("error.no_table_rows", path=f"{path}"), Sentence("error.columns_listed"), Sentence("error.fill_it")
         )
-    known = {_column(name) for name in rows[0] if name}
-    if missing := [name for name in _COLUMNS if name not in known]:
+    columns = [_column(name) for name in table.fieldnames or () if name.strip()]
+    if missing := [name for name in _COLUMNS if name not in columns]:
         raise MeasurementError(
             Sentence("error.no_column", path=f"{path}", names=", ".join(missing)),
             Sentence("error.columns_listed"),
             Sentence("error.rename_columns"),
         )
+    if twice := sorted({name for name in columns if columns.count(name) > 1}):
+        raise MeasurementError(
+            Sentence("error.column_twice", path=f"{path}", names=", ".join(twice)), "", Sentence("error.leave_one")
+        )
     found: list[Point | tuple[int, str]] = []
-    for line, row in enumerate(rows, 2):
+    for line, row in rows:
         try:
+            if delimiter == ";":
+                _refuse_commas(row)
             found.append(point_of(row, line))
         except BatchlineError as error:
             found.append((line, str(error)))
     return found
+
+
+def _delimiter(file: TextIO) -> str:
+    """What stands between the columns of a table; the file is at its start again."""
+    header = file.readline()
+    file.seek(0)
+    return max(",;\t", key=header.count)
+
+
+def _refuse_commas(row: Mapping[str, str]) -> None:
+    """Where semicolons part the columns, a comma in a number may be a decimal point or part thousands."""
+    for name, value in row.items():
+        if isinstance(value, str) and _COMMA.fullmatch(value.strip()):
+            raise MeasurementError(
+                Sentence("error.engine_value", name=name, given=repr(value)),
+                Sentence("error.comma_of_what"),
+                Sentence("error.write_point"),
+            )
 
 
 def unread_columns(path: Path | str) -> dict[str, str]:
@@ -293,8 +319,7 @@ def unread_columns(path: Path | str) -> dict[str, str]:
         The column that each is closest to, by its name; "" where it is close to none.
     """
     with Path(path).open(encoding="utf-8-sig", newline="") as file:
-        header = file.readline()
-    names = next(csv.reader([header], delimiter=max(",;\t", key=header.count)), [])
+        names = next(csv.reader(file, delimiter=_delimiter(file)), [])
     known = {*NEEDED, *USED, *_CARRIED}
     allowed = [*NEEDED, *USED, *_SAME_COLUMN]
     unread = [name.strip() for name in names if name.strip() and _column(name) not in known]
@@ -422,12 +447,11 @@ class _Cells:
         return value
 
     def number(self, name: str) -> float | None:
-        text = self.text(name).replace(",", "")
+        text = self.text(name)
         if not text:
             return None
-        try:
-            value = float(text)
-        except ValueError:
+        value = parse_number(text)
+        if value is None:
             try:
                 value = float(parse_tokens(text))
             except BatchlineError:
@@ -435,16 +459,15 @@ class _Cells:
         if not 0 <= value <= _MOST:
             raise MeasurementError(
                 Sentence("error.engine_value", name=name, given=repr(text)),
-                Sentence("error.number_from_0"),
+                Sentence("error.number_from_0", most=f"{_MOST:,.0f}"),
                 Sentence("error.mend_row"),
             )
         return value
 
     def needed(self, name: str) -> float:
         if not (value := self.number(name)):
-            raise MeasurementError(
-                Sentence("error.key_missing", name=name), "", Sentence("error.fill_column", name=name)
-            )
+            said = Sentence("error.key_missing" if value is None else "error.is_0", name=name)
+            raise MeasurementError(said, "", Sentence("error.fill_column", name=name))
         return value
 
     def count(self, name: str) -> int | None:
@@ -497,6 +520,12 @@ def _layout(cell: _Cells, named: int | None) -> tuple[int, int, int, int]:
     """Tensor, pipeline, data and expert parallel degrees; data-parallel attention spans all devices of a stage."""
     tp, pp, dp = cell.count("tp") or 1, cell.count("pp") or 1, cell.count("dp") or 1
     count = cell.count("n_gpus") or named or tp * pp * dp
+    if cell.count("tp") and not cell.yes("dp_attention") and tp * pp * dp != count:
+        raise MeasurementError(
+            Sentence("error.not_layout", layout=f"tp {tp} x pp {pp} x dp {dp}", count=f"{count}"),
+            "",
+            Sentence("error.mend_layout"),
+        )
     ep = min(cell.count("ep") or 1, count)
     if count % pp:
         raise MeasurementError(

@@ -34,6 +34,7 @@ __all__ = [
     "parse_devices",
     "parse_duration",
     "parse_flops",
+    "parse_number",
     "parse_price",
     "parse_rate",
     "parse_tokens",
@@ -62,7 +63,9 @@ _FLOPS = {
 _TIME = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
 _PER = {"s": 1.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
 _TOKENS = {"": 1.0, "k": KIBI, "K": KIBI, "M": MEBI}
-_QUANTITY = re.compile(r"\s*([+-]?(?:\d[\d,_]*\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)\s*(.*?)\s*")
+# A comma stands between groups of three digits only: "12,5" is 12.5 to some and 125 to nobody.
+_NUMBER = r"[+-]?(?:(?:\d{1,3}(?:[,_]\d{3})+|\d+)\.?\d*|\.\d+)(?:[eE][+-]?\d+)?"
+_QUANTITY = re.compile(rf"\s*({_NUMBER})\s*((?![\d.,_]).*?|)\s*")
 
 
 def _said(key: str, **fields: str) -> Sentence:
@@ -89,10 +92,35 @@ def _quantity(text: str, units: dict[str, float], what: str, example: str) -> fl
         problem = _said("no_unit" if unit else "without_unit", given=repr(text), unit=repr(unit), what=_what(what))
         names = ", ".join(name for name in near if name)
         raise UnitError(problem, _said("units", names=names), _said("write_like", example=example))
-    value = float(number.replace(",", "").replace("_", "")) * scale
+    value = _plain(number) * scale
     if not math.isfinite(value):
         raise UnitError(_said("not_finite", given=repr(text)), _said("write_like", example=example))
     return value
+
+
+def _plain(number: str) -> float:
+    return float(number.replace(",", "").replace("_", ""))
+
+
+def parse_number(text: str) -> float | None:
+    """Read a number without a unit, as tables have it.
+
+    Parameters
+    ----------
+    text : str
+        Like "2048", "2,048" or "28.5".
+
+    Returns
+    -------
+    float or None
+        The number; None where it is none, or where a comma may be a decimal point.
+
+    Examples
+    --------
+    >>> parse_number("2,048.5"), parse_number("12,5"), parse_number("nan")
+    (2048.5, None, None)
+    """
+    return _plain(text.strip()) if re.fullmatch(_NUMBER, text.strip()) else None
 
 
 def _positive(value: float, text: str, what: str) -> float:

@@ -58,6 +58,11 @@ class Outcome:
     bound_s: float = np.nan
     novelty: str = ""
 
+    @property
+    def below_bound(self) -> bool:
+        """Whether it was measured faster than the bound allows: another unit, model or number of devices."""
+        return bool(self.point and self.point.tpot_s and self.point.tpot_s < self.bound_s)
+
     def to_dict(self) -> dict[str, Any]:
         """Give it with the names of the JSON output.
 
@@ -78,7 +83,7 @@ class Outcome:
         }
         shown = {name: getattr(self, name) for name in names}
         shown = {name: None if isinstance(value, float) and np.isnan(value) else value for name, value in shown.items()}
-        return shown | measured | who | {"qc": self.point.qc}
+        return shown | measured | who | {"qc": self.point.qc, "below_bound": self.below_bound}
 
 
 def predict(found: Sequence[Point | tuple[int, str]], priors: prior.Prior | None = None) -> list[Outcome]:
@@ -188,7 +193,9 @@ def _served(points: Sequence[Point], state: serving.Steady, priors: prior.Prior)
     tpots, ttfts = np.asarray(state.tpot_s), np.asarray(state.ttft_s)
     outcomes = []
     for i, point in enumerate(points):
-        tpot, ttft = float(tpots[i]), np.nan if point.memory_alone else float(ttfts[i])
+        # One token has no time after the first; in a static regime the length may be a context's, of a single step.
+        tpot = float(tpots[i]) if point.osl > 1 or point.regime in STATIC else np.nan
+        ttft = np.nan if point.memory_alone else float(ttfts[i])
         case = point.case
         if point.pools:  # no such run is in the fit: as new as another engine
             case = dataclasses.replace(case, engine=f"{case.engine}, disaggregated")
@@ -200,7 +207,7 @@ def _served(points: Sequence[Point], state: serving.Steady, priors: prior.Prior)
                 row=point.row,
                 point=point,
                 tpot_s=tpot,
-                tpot_low_s=max(tpot * tpot_low, float(floor[i])),
+                tpot_low_s=float(np.maximum(tpot * tpot_low, floor[i])),
                 tpot_high_s=tpot * tpot_high,
                 ttft_s=ttft,
                 ttft_low_s=ttft * ttft_low,
@@ -306,7 +313,7 @@ def beside(
 
 
 def _line(who: str, rows: Sequence[tuple[Point, float, float]]) -> dict[str, Any]:
-    tpot = [tpot / point.tpot_s - 1.0 for point, tpot, _ in rows if point.tpot_s]
+    tpot = [tpot / point.tpot_s - 1.0 for point, tpot, _ in rows if point.tpot_s and not np.isnan(tpot)]
     ttft = [ttft / point.ttft_s - 1.0 for point, _, ttft in rows if point.ttft_s and not np.isnan(ttft)]
     return {
         "who": who,
@@ -327,8 +334,9 @@ def summary(outcomes: Sequence[Outcome]) -> dict[str, Any]:
     Returns
     -------
     dict
-        `n`, `predicted`, `refused` by reason, `tpot` and `ttft` with mape, median, p90, bias (median signed error) and
-        coverage of the 90% interval, each a share [-]; `by` engine, model, accelerator, regime, novelty, qc: the same.
+        `n`, `predicted`, `refused` by reason, `below_bound` (rows measured faster than the bound), `tpot` and `ttft`
+        with mape, median, p90, bias (median signed error) and coverage of the 90% interval, each a share [-]; `by`
+        engine, model, accelerator, regime, novelty, qc: the same.
     """
     predicted = [outcome for outcome in outcomes if not outcome.refused and outcome.point]
     by: dict[str, dict[str, Any]] = {}
@@ -343,6 +351,7 @@ def summary(outcomes: Sequence[Outcome]) -> dict[str, Any]:
         "n": len(outcomes),
         "predicted": len(predicted),
         "refused": dict(Counter(outcome.refused for outcome in outcomes if outcome.refused).most_common()),
+        "below_bound": sum(outcome.below_bound for outcome in predicted),
         "tpot": _errors(outcomes, "tpot"),
         "ttft": _errors(outcomes, "ttft"),
         "by": by,

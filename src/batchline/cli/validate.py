@@ -78,6 +78,9 @@ def command(files: tuple[str, ...], profile: str | None, as_json: bool, as_csv: 
         _output.print_csv([row for outcome in outcomes if "refused" not in (row := outcome.to_dict())])
     else:
         _print(summary)
+    if fast := [outcome.row for outcome in outcomes if outcome.below_bound]:
+        lines = ", ".join(f"{row:,}" for row in fast[:_SHOWN]) + (", ..." if len(fast) > _SHOWN else "")
+        _output.warn(say("validate.below_bound", count=f"{len(fast):,}", lines=lines))
     if drawn["report"]:
         from batchline import published
 
