@@ -5,6 +5,7 @@ import csv
 import io
 import json
 import os
+import re
 import subprocess
 import sys
 
@@ -67,6 +68,48 @@ def test_explain_prints_formulas_and_sources():
         assert part in said
 
 
+_SECONDS = {"us": 1e-6, "ms": 1e-3, "s": 1.0}
+
+
+def _last_time(line):
+    number, unit = re.findall(r"= ([\d.,]+) (us|ms|s)(?: |$)", line)[-1]
+    return float(number.replace(",", "")) * _SECONDS[unit]
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        "deepseek-v3 --on 8xh200 --isl 4k --osl 1k --speculation 0.8,2,1ms --concurrency 64",
+        "deepseek-v3 --on 16xh200 --tp 1 --dp 8 --pp 2 --ep 8 --isl 1k --osl 1k",
+        "llama-3.1-70b --on 4xh100 --isl 2k --osl 512 --arrivals batch",
+        "llama-3.1-70b --on 4xh100 --isl 2k --osl 512 --rate 1/s",
+    ],
+)
+def test_what_is_explained_adds_up(asked):
+    lines = run("curve", *asked.split(), "--explain").splitlines()
+    (whole,) = (line for line in lines if line.startswith("  t_step "))
+    terms = [line for line in lines if line.startswith("    ") and "sequences on its rank" not in line]
+    assert sum(_last_time(line) for line in terms) == pytest.approx(_last_time(whole), rel=0.01)
+    for name in ("TPOT", "TTFT"):
+        (line,) = (line for line in lines if line.startswith(f"  {name} "))
+        parts = line.split("  = ")[-2]
+        parts = re.sub(r"([\d.]+) (us|ms|s) / ([\d.]+)", lambda m: f"{float(m[1]) / float(m[3])} {m[2]}", parts)
+        made = sum(float(number) * _SECONDS[unit] for number, unit in re.findall(r"([\d.]+) (us|ms|s)", parts))
+        assert made == pytest.approx(_last_time(line), rel=0.01)
+
+
+def test_the_batch_to_run_has_its_interval_whatever_batches_are_shown():
+    assert "90% interval" in run("curve", "llama-3.1-8b", "--on", "h100", "--batch", "8")
+
+
+def test_one_token_out_has_no_tpot():
+    asked = ("curve", "llama-3.1-8b", "--on", "h100", "--isl", "1k", "--osl", "1")
+    assert "TPOT -, TTFT" in run(*asked)
+    served = json.loads(run(*asked, "--json"))["serving"]
+    assert served["tpot_s"] is None
+    assert served["ttft_low_s"] < served["ttft_s"] < served["ttft_high_s"]
+
+
 def test_an_accelerator_of_ones_own():
     given = (
         "--bandwidth",
@@ -90,7 +133,7 @@ def test_an_accelerator_of_ones_own():
     [
         (("curve", "lama-3.1-70b", "--on", "h100"), ("lama-3.1-70b", "llama-3.1-70b")),
         (("curve", "llama-3.1-8b", "--on", "h1000"), ("h1000", "h100")),
-        (("curve", "llama-3.1-405b", "--on", "h100"), ("does not fit", "missing", "would hold it")),
+        (("curve", "llama-3.1-405b", "--on", "h100"), ("does not fit", "missing", "would hold it (--tp 4 --pp 3)")),
         (("curve", "llama-3.1-8b", "--on", "h100", "--batch", "0"), ("--batch", "1 or more")),
         (("curve", "llama-3.1-8b", "--on", "h100", "--batch", "-4"), ("--batch", "1 or more")),
         (("curve", "llama-3.1-8b", "--on", "h100", "--context", "8 apples"), ("--context", "apples")),

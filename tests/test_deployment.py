@@ -44,6 +44,7 @@ def test_a_model_that_does_not_fit_says_how_much_is_missing_and_what_fits():
     # 811.7 GB of bf16 weights (405,853,388,800 parameters) on devices with 0.9 x 85 GB: 11 by bytes, but
     # 126 layers on 11 stages put 12 of 6.37 GB on the fullest; 12 stages hold 11 at the most
     assert caught.value.smallest_count == 12
+    assert caught.value.layout == {"tp": 4, "pp": 3}  # of 128 heads 12 devices cannot take a part each
     assert caught.value.missing_bytes == pytest.approx(811.7e9 - 0.9 * 85.0e9, rel=0.02)
 
 

@@ -157,7 +157,7 @@ def optimum(
         target = max(target, floor * (1.0 + within))
     index = int(np.argmax(per_token <= target))
     batch = int(batches[index])
-    binds = _binds(index, allowed, batches, limit=limit, capacity=capacity, within=within)
+    binds = _binds(index, allowed, batches, limit=limit, capacity=capacity, within=within, max_batch=max_batch)
     cost = None if found.usd_per_mtok is None else float(found.usd_per_mtok[index])
     because = _because(deployment, context, found, index, binds, floor, step_limit)
     if within is not None and per_token[index] > floor * (1.0 + within):
@@ -186,13 +186,16 @@ def _binds(
     limit: float,
     capacity: float,
     within: float | None,
+    max_batch: float | None,
 ) -> str:
     last_allowed = int(np.flatnonzero(allowed)[-1])
     if index < last_allowed:
         return "floor" if within is None else "within"
     if index < batches.size - 1:
         return "step_limit"
-    return "kv" if limit == capacity else "max_batch"
+    if limit == capacity:
+        return "kv"
+    return "max_batch" if limit == max_batch else "floor"  # the largest that is tried: what more saves is no number
 
 
 def _because(

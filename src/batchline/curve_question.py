@@ -10,7 +10,7 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from batchline import prior, readings, serving, sweep
+from batchline import prior, readings, serving, step, sweep
 from batchline.errors import InputError
 from batchline.strings import Sentence, text
 from batchline.units import format_rate, format_time, parse_duration
@@ -274,23 +274,62 @@ class Question:
         DoesNotFitError
             Not one request of these lengths fits.
         """
+        state = self.steady(curve)
+        if state is None or self.isl is None or self.osl is None:
+            return None
+        many = {"concurrency": self._clients(curve)} if self.rate is None else {"rate": self.rate}
+        said = {"isl": self.isl, "osl": self.osl, **many, **state.to_dict()}
+        said |= self._intervals(state, self.isl, self.osl)
+        if self.osl == 1:  # one token has no time after the first
+            said |= dict.fromkeys(("tpot_s", "itl_s", "tpot_low_s", "tpot_high_s"))
+        return said | self._drafted(self.isl, self.osl)
+
+    def steady(self, curve: Curve) -> serving.Steady | None:
+        """Steady state under the load, with what it is made of.
+
+        Parameters
+        ----------
+        curve : Curve
+            As of `served`.
+
+        Returns
+        -------
+        serving.Steady or None
+            None without lengths.
+
+        Raises
+        ------
+        DoesNotFitError
+            Not one request of these lengths fits.
+        """
         if self.isl is None or self.osl is None:
             return None
         self.deployment.check_fits(self.isl + self.osl / 2)  # the curve's context may be a shorter one
-        clients = self.concurrency or curve.optimum.batch
-        state = readings.steady(
+        return readings.steady(
             self.deployment,
             self.isl,
             self.osl,
-            **self._load(clients),
+            **self._load(self._clients(curve)),
             max_num_seqs=(self.max_batch or math.inf) / self.deployment.dp,  # an engine's limit is that of a rank
             max_num_batched_tokens=self.max_num_batched_tokens,
             prefix_hit_rate=self.prefix_hit_rate,
             speculation=self.speculation,
             priors=self.priors,
         )
-        many = {"concurrency": clients} if self.rate is None else {"rate": self.rate}
-        return {"isl": self.isl, "osl": self.osl, **many, **state.to_dict(), **self._drafted(self.isl, self.osl)}
+
+    def _clients(self, curve: Curve) -> int:
+        return self.concurrency or curve.optimum.batch
+
+    def _intervals(self, state: serving.Steady, isl: float, osl: float) -> dict[str, float]:
+        """90% intervals of TPOT and TTFT [s]: by such factors predictions of clients in a closed loop were off."""
+        known, case = self.priors or prior.load(), readings.case_of(self.deployment)
+        found: dict[str, float] = {}
+        for of, seconds in (("tpot", float(state.tpot_s)), ("ttft", float(state.ttft_s))):
+            low, high = known.interval(case, of, readings.CONFIDENCE)
+            found |= {f"{of}_low_s": low * seconds, f"{of}_high_s": high * seconds}
+        tokens = 1.0 if self.speculation is None else float(serving.tokens_per_step(self.speculation))
+        floor = step.bound(readings.ideal_of(self.deployment, isl + osl / 2, isl), state.running_batch)
+        return found | {"tpot_low_s": max(found["tpot_low_s"], float(floor) / tokens)}
 
     def _load(self, clients: int) -> dict[str, Any]:
         """Arguments of `readings.steady` that say how requests come."""
@@ -336,11 +375,18 @@ def served_sentence(served: Mapping[str, Any], language: str) -> str:
     'That rate is not sustained: 1,0'
     """
     endless = not math.isfinite(served["ttft_s"])
+
+    def time(of: str) -> str:
+        if served[f"{of}_s"] is None or not math.isfinite(served[f"{of}_s"]):
+            return "-"
+        told = {end: format_time(served[f"{of}{end}_s"]) for end in ("", "_low", "_high")}
+        return text("curve.time_between", language, time=told[""], low=told["_low"], high=told["_high"])
+
     fields = {
         "isl": f"{served['isl']:,.0f}",
         "osl": f"{served['osl']:,.0f}",
-        "tpot": format_time(served["tpot_s"]),
-        "ttft": "-" if endless else format_time(served["ttft_s"]),
+        "tpot": time("tpot"),
+        "ttft": time("ttft"),
         "rate": format_rate(served["output_tokens_per_s"]),
     }
     if "rate" not in served:

@@ -325,9 +325,13 @@ class Deployment:
         missing = stored - self.account.kv_bytes
         account = self.account
         workspace = account.activation_bytes + account.non_torch_bytes + account.graph_bytes
-        fits = self.smallest_count(context)
-        name = self.accelerator.name
-        hint = Sentence("error.would_hold" if fits else "error.none_holds", count=f"{fits}", device=name)
+        fits, name = self.smallest_layout(context), self.accelerator.name
+        if fits is None:
+            hint = Sentence("error.none_holds", device=name)
+        else:
+            degrees = {degree: f"{size}" for degree, size in fits.items()}
+            key = "would_hold" if fits["pp"] == 1 else "would_hold_staged"
+            hint = Sentence(f"error.{key}", count=f"{fits['tp'] * fits['pp']}", device=name, **degrees)
         raise DoesNotFitError(
             Sentence(
                 "error.does_not_fit",
@@ -345,11 +349,11 @@ class Deployment:
             "",
             Sentence("error.smaller", fits=hint),
             missing_bytes=missing,
-            smallest_count=fits,
+            layout=fits,
         )
 
-    def smallest_count(self, context: float) -> int | None:
-        """Smallest number of devices that holds the weights and one sequence, by tensor and then pipeline parallelism.
+    def smallest_layout(self, context: float) -> dict[str, int] | None:
+        """Find the fewest devices that hold the weights and one sequence, by tensor and then pipeline parallelism.
 
         Parameters
         ----------
@@ -358,8 +362,8 @@ class Deployment:
 
         Returns
         -------
-        int or None
-            Devices [device]; None when 1,024 are not enough.
+        dict or None
+            Degrees `tp` and `pp` [-]; None when 1,024 devices are not enough.
         """
         heads = self.architecture.q_heads or 1
         for count in range(1, 1025):
@@ -370,7 +374,7 @@ class Deployment:
                     continue
                 trial = replace(self, count=count, tp=tp, pp=count // tp, dp=1, ep=1)
                 if trial.capacity_batch(context) >= 1:
-                    return count
+                    return {"tp": tp, "pp": count // tp}
         return None
 
     @classmethod

@@ -122,8 +122,9 @@ class DoesNotFitError(BatchlineError):
         As in `BatchlineError`.
     missing_bytes : float
         Bytes missing on each device [B].
-    smallest_count : int or None
-        The smallest number of such devices that holds the weights and one sequence; None if none was found.
+    layout : dict or None
+        Tensor and pipeline degrees (`tp`, `pp`) of the fewest such devices that hold the weights and one sequence;
+        None if none was found.
     """
 
     def __init__(
@@ -133,11 +134,16 @@ class DoesNotFitError(BatchlineError):
         hint: str = "",
         *,
         missing_bytes: float,
-        smallest_count: int | None = None,
+        layout: dict[str, int] | None = None,
     ) -> None:
         self.missing_bytes = missing_bytes
-        self.smallest_count = smallest_count
+        self.layout = layout
         super().__init__(problem, allowed, hint)
+
+    @property
+    def smallest_count(self) -> int | None:
+        """Devices of that layout [device]."""
+        return None if self.layout is None else self.layout["tp"] * self.layout["pp"]
 
 
 class MissingFactError(BatchlineError):

@@ -8,14 +8,20 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from batchline import prior, readings
+import numpy as np
+
+from batchline import prior, readings, roofline, step
+from batchline.curve_question import served_sentence
 from batchline.strings import text
 from batchline.units import format_bytes, format_count, format_rate, format_time, format_usd
 
 if TYPE_CHECKING:
+    from batchline.curve_question import Question
+    from batchline.roofline import Floats
+    from batchline.step import Coefficients
     from batchline.sweep import Curve
 
-__all__ = ["equations", "inputs", "of_each_number"]
+__all__ = ["equations", "inputs", "load", "of_each_number"]
 
 
 def equations(curve: Curve, language: str = "en") -> dict[str, list[str]]:
@@ -137,6 +143,59 @@ def inputs(curve: Curve, language: str = "en") -> list[str]:
     return lines
 
 
+def load(asked: Question, curve: Curve, language: str = "en") -> list[str]:
+    """Say what TPOT and TTFT under a load are made of: the formulas of `batchline.serving` with their numbers.
+
+    Parameters
+    ----------
+    asked : batchline.curve_question.Question
+        The load.
+    curve : Curve
+        What it gave.
+    language : str
+        "en" or "ko".
+
+    Returns
+    -------
+    list of str
+        What is served, and its equations; none where nobody asked for a load.
+
+    Examples
+    --------
+    >>> from batchline import Deployment
+    >>> from batchline.curve_question import Question
+    >>> asked = Question(deployment=Deployment.of("llama-3.1-8b", "h100"), isl=1024, osl=128, concurrency=8)
+    >>> load(asked, asked.curve())[3][:43]
+    'TPOT      = step + f (B_r - 1) / o t_pf  = '
+    """
+    state, served = asked.steady(curve), asked.served(curve)
+    if state is None or served is None:
+        return []
+    used, draft = _coefficients(curve), asked.speculation
+    step_s, others, ttft = (float(part) for part in (state.step_s, state.interference_s, state.ttft_s))
+    running = text("explain.running", language, batch=f"{float(state.running_batch):,.1f}")
+    lines = [
+        served_sentence(served, language),
+        f"step      = {format_time(step_s)}  ({running})",
+        f"t_pf      = {format_time(float(state.prefill_s))}  ({text('explain.prompt', language)})",
+    ]
+    if served["tpot_s"] is not None:
+        name, drafted = ("step / v", f" / {served['tokens_per_step']:.2f}") if draft else ("step", "")
+        parts = f"{format_time(step_s)}{drafted} + {format_time(others)}"
+        lines.append(f"TPOT      = {name} + f (B_r - 1) / o t_pf  = {parts}  = {format_time(served['tpot_s'])}")
+    if math.isfinite(ttft):
+        at_once = asked.arrivals is not None and asked.arrivals.of == "batch"
+        constant, waited = (0.0, 0.0) if at_once else (float(used.ttft_constant), float(used.ttft_steps) * step_s)
+        parts = " + ".join(format_time(part) for part in (constant, waited, ttft - constant - waited))
+        prompts = text("explain.prompts", language)
+        lines.append(f"TTFT      = t_0 + t_s step + {prompts}  = {parts}  = {format_time(ttft)}")
+    return lines
+
+
+def _coefficients(curve: Curve) -> Coefficients:
+    return (curve.priors or prior.load()).coefficients(readings.case_of(curve.deployment))
+
+
 class _Explained:
     """The equations of a curve, in a language."""
 
@@ -190,18 +249,53 @@ class _Explained:
             f"{self._say(f'curve.part_{name}')} {format_time(float(part[0]))}"
             for name, part in at.prediction.terms.items()
         )
-        used = (curve.priors or prior.load()).coefficients(readings.case_of(curve.deployment))
-        ratios = ", ".join(
-            f"{self._say(f'ratio_{name}')} {float(getattr(used, name)):.2f}"
-            for name in ("weight_read", "expert_read", "kv_read", "compute", "tp_volume")
-        )
         low, high = float(at.prediction.low[0]), float(at.prediction.high[0])
         known = at.prediction.provenance
         return [
             f"t_step    = {terms}  = {format_time(curve.optimum.t_step)}",
+            *self._terms(),
             self._say("interval", low=format_time(low), high=format_time(high)),
-            self._say("ratios", ratios=ratios),
             self._say("basis", source=known.told(self._language), points=f"{known.points:,}"),
+        ]
+
+    def _terms(self) -> list[str]:
+        """Each term of the step that takes time: its formula in `batchline.step`, the numbers, the time."""
+        curve, used = self._curve, _coefficients(self._curve)
+        batch, one = float(curve.optimum.batch), readings.ideal_of(curve.deployment, curve.context)
+        terms = step.decode_step(one, used, batch)
+        rank, stage = (float(share) for share in step.shares(one, batch))
+        touched = float(roofline.expert_coverage(stage, float(one.experts), float(one.experts_per_token)))
+
+        def each(seconds: Floats, count: Floats) -> str:
+            return f"{format_time(float(seconds))} x {float(count):,.4g}"
+
+        def read(ratio: Floats, seconds: Floats) -> str:
+            return f"{float(ratio):.2f} x {format_time(float(seconds))}"
+
+        volume = f"{float(used.tp_volume):.2f}"
+        dense, moe = each(used.layer_overhead, one.layers), each(used.moe_layer_overhead, one.moe_layers)
+        rows = {
+            "weights": f"a_w w                     = {read(used.weight_read, one.weights_s)}",
+            "experts": f"a_x w_x cov(n)            = {read(used.expert_read, one.experts_s)} x {touched:.1%}",
+            "kv": f"a_kv B_r max(kv, ca)      = {read(used.kv_read, max(one.kv_s, one.attention_s))} x {rank:,.4g}",
+            "compute": f"a_c B_r c                 = {read(used.compute, one.compute_s)} x {rank:,.4g}",
+            "tp_latency": f"l_tp L log2(TP)           = {each(used.tp_latency, one.layers)} x {np.log2(one.tp):.4g}",
+            "tp_volume": f"a_tp B_r com              = {volume} x {each(one.tp_volume_s, rank)}",
+            "ep_alltoall": f"a_tp B_r a2a              = {volume} x {each(one.alltoall_s, rank)}",
+            "pp_hops": f"(PP - 1) h + a_tp B_r hop = {each(used.pipeline_hop, one.pp - 1)}"
+            f" + {volume} x {each(one.hop_s, rank)}",
+            "per_step": "c_0                     ",
+            "per_sequence": f"c_1 B_r                   = {each(used.sequence_overhead, rank)}",
+            "per_layer": f"d L + d_m L_m             = {dense} + {moe}",
+        }
+        times = {name: float(getattr(terms, name)) for name in rows}
+        return [
+            self._say("of_one_device", rank=f"{rank:,.4g}", stage=f"{stage:,.4g}"),
+            *(
+                f"  {told}  = {format_time(times[name])}  ({self._say(f'term_{name}')})"
+                for name, told in rows.items()
+                if times[name]
+            ),
         ]
 
     def cost(self) -> list[str]:

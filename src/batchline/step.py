@@ -36,7 +36,18 @@ from batchline import roofline
 if TYPE_CHECKING:
     from batchline.roofline import Floats
 
-__all__ = ["Coefficients", "Ideal", "Terms", "bound", "decode_step", "ideal", "mixed_step", "prefill", "serial"]
+__all__ = [
+    "Coefficients",
+    "Ideal",
+    "Terms",
+    "bound",
+    "decode_step",
+    "ideal",
+    "mixed_step",
+    "prefill",
+    "serial",
+    "shares",
+]
 
 ACTIVATION_BYTES = 2
 """Activations travel between devices as 16-bit numbers [B]."""
@@ -291,10 +302,29 @@ def ideal(
     )
 
 
-def _share(ideal: Ideal, batch: Floats) -> tuple[Floats, Floats]:
-    """Sequences on one data-parallel rank and stage, and tokens that meet one layer of experts.
+def shares(ideal: Ideal, batch: Floats) -> tuple[Floats, Floats]:
+    """Sequences on one data-parallel rank and stage, and those that meet one layer of experts.
 
     A sequence does not divide: the fullest microbatch and the fullest rank hold one as soon as there is one.
+
+    Parameters
+    ----------
+    ideal : Ideal
+        Ideal times of one device.
+    batch : float or array
+        Sequences decoded together by the whole deployment [sequence].
+
+    Returns
+    -------
+    tuple of float or array
+        Of a rank, and of a stage [sequence].
+
+    Examples
+    --------
+    >>> one = ideal(weight_bytes=1e9, kv_read_bytes=0, active_params=1e9, layers=1, bandwidth=1e12, flops=1e15,
+    ...             flops_bf16=1e15, dp=8, pp=2)
+    >>> [float(share) for share in shares(one, 64)]
+    [4.0, 32.0]
     """
     one = np.minimum(batch, 1)
     per_stage = np.maximum(batch / ideal.pp, one)
@@ -402,7 +432,7 @@ def decode_step(
     [12.45, 3.2, 17.4]
     """
     c = coefficients
-    rank, tokens = _share(ideal, batch)
+    rank, tokens = shares(ideal, batch)
     rank_tokens = rank * tokens_per_sequence
     computed = rank_tokens if tile is None else np.ceil(rank_tokens / tile) * tile
     attended = np.maximum(ideal.kv_s, ideal.attention_s * tokens_per_sequence)
@@ -461,7 +491,7 @@ def prefill(
     """
     c = coefficients
     attention = ideal.prompt_attention_s if attention_s is None else attention_s
-    fresh = np.maximum(_coverage(ideal, np.maximum(tokens, 0)) - _coverage(ideal, _share(ideal, batch)[1]), 0.0)
+    fresh = np.maximum(_coverage(ideal, np.maximum(tokens, 0)) - _coverage(ideal, shares(ideal, batch)[1]), 0.0)
     return Terms(
         experts=c.expert_read * ideal.experts_s * fresh,
         tp_volume=c.tp_volume * tokens * ideal.tp_volume_s,

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import click
-import numpy as np
 
 from batchline.cli import _beside, _curve_question, _options, _output
 from batchline.cli._language import current, say
@@ -18,6 +17,7 @@ if TYPE_CHECKING:
 
     from batchline.deployment import Deployment
     from batchline.measure.beside import Beside
+    from batchline.readings import Prediction
     from batchline.sweep import Curve
 
 
@@ -65,7 +65,7 @@ def command(model: str, **options: Any) -> None:
     elif options["explain"]:
         from batchline.cli import _explain
 
-        _explain.explain(curve)
+        _explain.explain(curve, asked)
     else:
         _print(curve, served, laid)
     _plot(curve, laid, options)
@@ -74,7 +74,7 @@ def command(model: str, **options: Any) -> None:
 def _warn(deployment: Deployment, curve: Curve) -> None:
     longest = deployment.architecture.max_context
     if longest and curve.context > longest:
-        _output.warn(say("curve.beyond_context", context=f"{curve.context:,}", longest=f"{longest:,}"))
+        _output.warn(say("curve.beyond_context", context=f"{curve.context:,.0f}", longest=f"{longest:,}"))
     if deployment.price is None:
         _output.warn(say("curve.no_price", accelerator=deployment.accelerator.name))
     elif stale := deployment.price.stale_warning(language=current()):
@@ -122,33 +122,31 @@ def _title(curve: Curve) -> str:
 
 
 def _answer(curve: Curve) -> list[tuple[str, str]]:
-    best = curve.optimum
-    where = int(np.flatnonzero(curve.batch == best.batch)[0]) if best.batch in curve.batch else None
-    lines = [(_run(curve, where), "bold green")]
-    if curve.prediction is not None and where is not None:
-        lines.append((_split(curve, where), ""))
-    reason = best.told(current())
+    at = curve.over(curve.optimum.batch)
+    lines = [(_run(at), "bold green")]
+    if at.prediction is not None:
+        lines.append((_split(at, at.prediction), ""))
+    reason = curve.optimum.told(current())
     lines.append((f"{reason[0].upper()}{reason[1:]}", ""))
     return lines
 
 
-def _run(curve: Curve, where: int | None) -> str:
-    best = curve.optimum
+def _run(at: Curve) -> str:
+    best = at.optimum
     fields = {"batch": f"{best.batch:,}", "time": format_time(best.t_step)}
     if best.usd_per_mtok is None:
         return say("curve.run", **fields)
     fields["cost"] = format_usd(best.usd_per_mtok)
-    if curve.prediction is None or where is None:
+    if at.prediction is None:
         return say("curve.run_cost", **fields)
     scale = best.usd_per_mtok / best.t_step
-    low, high = (float(edge[where]) * scale for edge in (curve.prediction.low, curve.prediction.high))
+    low, high = (float(edge[0]) * scale for edge in (at.prediction.low, at.prediction.high))
     return say("curve.run_interval", **fields, low=format_usd(low), high=format_usd(high))
 
 
-def _split(curve: Curve, where: int) -> str:
-    terms = {} if curve.prediction is None else curve.prediction.terms
+def _split(at: Curve, prediction: Prediction) -> str:
     shares = sorted(
-        ((float(part[where]) / float(curve.t_step[where]), name) for name, part in terms.items()), reverse=True
+        ((float(part[0]) / float(at.t_step[0]), name) for name, part in prediction.terms.items()), reverse=True
     )
     parts = [f"{say(f'curve.part_{name}')} {share:.0%}" for share, name in shares if share >= 0.005]
     return say("curve.split", parts=", ".join(parts))

@@ -27,7 +27,7 @@ from batchline.strings import Sentence, renamed
 from batchline.web import compare, downloads, files, look, model, planning, reply, simulating
 from batchline.web.guard import Guard, Limits, standard_error
 from batchline.web.problem import language_of, problem_body, validation_error
-from batchline.web.question import CurveQuery, CurveQuestion, FitsElsewhereError, RefusedFieldError, model_of
+from batchline.web.question import CurveQuery, CurveQuestion, RefusedFieldError, model_of
 from batchline.web.remember import Remembered
 
 if TYPE_CHECKING:
@@ -131,8 +131,6 @@ class Refusal(Exception):  # noqa: N818  (an answer, not a fault)
 
 def _refused(request: Request, status: int, error: BatchlineError) -> Response:
     kind = error.kind if isinstance(error, RefusedFieldError) else type(error).__name__
-    if isinstance(error, FitsElsewhereError):
-        kind = "DoesNotFitError"
     more: dict[str, Any] = {"kind": kind}
     if isinstance(error, RefusedFieldError):
         more["field"] = error.field

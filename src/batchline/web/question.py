@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-from contextlib import contextmanager
 from dataclasses import replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -16,12 +15,12 @@ from batchline.accelerator import Accelerator
 from batchline.architecture import Architecture
 from batchline.calibrate.profile import MOST_BYTES, Profile
 from batchline.deployment import Deployment
-from batchline.errors import BatchlineError, DoesNotFitError, InputError, UnknownNameError
+from batchline.errors import BatchlineError, InputError, UnknownNameError
 from batchline.strings import Sentence
 from batchline.web.problem import fields_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
     from batchline.calibrate.profile import CalibratedPrior
     from batchline.sweep import Curve
@@ -37,14 +36,12 @@ __all__ = [
     "Load",
     "Name",
     "RefusedFieldError",
-    "answered",
     "architecture_of",
     "curve_of",
     "deployment_of",
     "model_of",
     "priors_of",
     "question_of",
-    "served",
 ]
 
 _LONGEST_TEXT = 200
@@ -61,20 +58,6 @@ class RefusedFieldError(BatchlineError):
         self.cause = error
         self.kind = type(error).__name__
         super().__init__(error.problem, error.allowed, error.hint)
-
-
-class FitsElsewhereError(DoesNotFitError):
-    """What does not fit, with the layout of the smallest number of devices that would hold it."""
-
-    def __init__(self, error: DoesNotFitError, layout: dict[str, int]) -> None:
-        self.layout = layout
-        super().__init__(
-            error.problem,
-            error.allowed,
-            error.hint,
-            missing_bytes=error.missing_bytes,
-            smallest_count=error.smallest_count,
-        )
 
 
 def reader(read: Callable[[str], Any]) -> BeforeValidator:
@@ -506,69 +489,4 @@ def curve_of(question: CurveQuery, batch: Any = None) -> Curve:
     Curve
         As of `batchline.sweep.curve`.
     """
-    return answered(question_of(question), question.batch if batch is None else batch)
-
-
-def answered(asked: curve_question.Question, batch: Any = None) -> Curve:
-    """Answer a question; if the model does not fit, with the layout that would hold it.
-
-    Parameters
-    ----------
-    asked : batchline.curve_question.Question
-        What was asked.
-    batch : array-like, optional
-        Batches to evaluate [sequence].
-
-    Returns
-    -------
-    Curve
-        As of `batchline.sweep.curve`.
-    """
-    with _fitting(asked.deployment, asked.mean_context):
-        return asked.curve(batch)
-
-
-def served(asked: curve_question.Question, curve: Curve) -> dict[str, Any] | None:
-    """Steady state under the load that was asked; if its requests do not fit, with the layout that would hold them.
-
-    Parameters
-    ----------
-    asked : batchline.curve_question.Question
-        What was asked.
-    curve : Curve
-        What `answered` gave.
-
-    Returns
-    -------
-    dict or None
-        As of `batchline.curve_question.Question.served`.
-    """
-    if asked.isl is None or asked.osl is None:
-        return None
-    with _fitting(asked.deployment, asked.isl + asked.osl / 2):
-        return asked.served(curve)
-
-
-@contextmanager
-def _fitting(deployment: Deployment, context: float) -> Iterator[None]:
-    try:
-        yield
-    except DoesNotFitError as error:
-        if error.smallest_count is None:
-            raise
-        raise FitsElsewhereError(error, _layout(deployment, context, error.smallest_count)) from None
-
-
-def _layout(deployment: Deployment, context: float, count: int) -> dict[str, int]:
-    """Tensor and pipeline degrees with which so many devices hold the model."""
-    most = min(count, deployment.accelerator.scale_up_domain or count)
-    for tp in range(most, 0, -1):
-        if count % tp:
-            continue
-        try:
-            trial = replace(deployment, count=count, tp=tp, pp=count // tp, dp=1, ep=1)
-            if trial.capacity_batch(context) >= 1:
-                return {"tp": tp, "pp": count // tp}
-        except BatchlineError:
-            continue
-    return {"tp": 1, "pp": count}
+    return question_of(question).curve(question.batch if batch is None else batch)

@@ -14,7 +14,7 @@ from batchline.curve_question import served_sentence
 from batchline.report import Change, Told, on_whole_batches, terms, what_if
 from batchline.strings import text
 from batchline.web import live
-from batchline.web.question import answered, model_of, question_of, served
+from batchline.web.question import model_of, question_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -102,8 +102,8 @@ def choices() -> dict[str, list[str]]:
 def curve_reply(question: CurveQuery) -> dict[str, Any]:
     """Give what `batchline curve --json` prints."""
     asked = question_of(question)
-    curve = answered(asked, question.batch)
-    load = served(asked, curve)
+    curve = asked.curve(question.batch)
+    load = asked.served(curve)
     return curve.to_dict() | ({} if load is None else {"serving": load})
 
 
@@ -230,7 +230,7 @@ def explored(
         with the names of the JSON output. Where something moves, `changes` and `equations` are null.
     """
     asked = question_of(question)
-    first = answered(asked, [1.0])
+    first = asked.curve([1.0])
     curve = on_whole_batches(first)
     told = Told(curve, language)
     rests = charts in ("specs", "data")  # nothing moves: there is time for more than what moves
@@ -240,7 +240,7 @@ def explored(
     elif charts == "vega":
         shown = {"vega": _compiled(curve, theme, language, batch_axis), **shown}
     scalars = {key: value for key, value in first.to_dict().items() if key != "points"}
-    load = served(asked, first)
+    load = asked.served(first)
     if load is not None:
         scalars["serving"] = load
     changes = equations = None
