@@ -1,5 +1,7 @@
 """Pictures of predicted against measured: every row once, guides where they say, both themes and languages."""
 
+import json
+
 import pytest
 
 from batchline import chart, chart_validation, served_point, validate
@@ -23,6 +25,17 @@ def test_every_measured_row_is_a_dot_and_the_guides_are_a_quarter_off():
     assert ratios == {1.0, 1.25, 0.8}
     assert {row["model"] for row in spec["datasets"]["error_rows"]} == {"llama-3.1-8b"}
     assert all(0 <= row["value"] <= 1 for row in spec["datasets"]["coverage_rows"])
+
+
+@pytest.mark.parametrize(
+    ("slowest", "ticks"),
+    [("30.0", [5e-3, 1e-2, 2e-2, 5e-2]), ("3000", [1e-2, 3e-2, 0.1, 0.3, 1.0, 3.0]), ("900000", [1e-2, 0.1, 1.0, 10.0, 100.0])],
+)
+def test_axes_name_round_numbers(slowest, ticks):
+    spec = chart_validation.against_measured(outcomes({}, {"decode_step_ms": slowest}))
+    assert spec["datasets"]["tpot_rows"]
+    found = json.dumps(spec)
+    assert json.dumps(ticks)[1:-1] in found
 
 
 @pytest.mark.parametrize("theme", ["light", "dark"])

@@ -238,8 +238,8 @@ def test_show_gives_sizes_and_sources():
 
 
 def test_plots_are_written(tmp_path):
-    for name in ("six.svg", "six.json"):
-        run("curve", "llama-3.1-8b", "--on", "h100", "--plot", str(tmp_path / name))
+    for option, name in (("--plot", "six.svg"), ("--plot", "six.json"), ("--breakdown", "where.svg")):
+        run("curve", "llama-3.1-8b", "--on", "h100", option, str(tmp_path / name))
         assert (tmp_path / name).stat().st_size > 1000
 
 

@@ -948,7 +948,7 @@ def test_every_word_of_the_page_is_in_the_catalogue_and_used():
     assert not dead
 
 
-ELSEWHERE = {"profile", "batch", "files", "plots", "theme", "axis", "explain", "as_json", "as_csv"}
+ELSEWHERE = {"profile", "batch", "files", "plots", "breakdowns", "theme", "axis", "explain", "as_json", "as_csv"}
 """Options of `curve` that are no field of the question: files that are dropped, tables, downloads, how it looks."""
 
 

@@ -66,7 +66,7 @@ def against_measured(outcomes: Sequence[Outcome], *, theme: str = "light", langu
         rows = _rows(kept, of)
         if rows:
             datasets[f"{of}_rows"], datasets[f"{of}_lines"] = rows, _guides(rows)
-            plots.append(_scatter(of, engines, palette, language))
+            plots.append(_scatter(of, _ticks(rows), engines, palette, language))
     datasets["error_rows"] = _errors(summary)
     plots.append(_bars("error", text("validate.plot_error", language), "model", "kv", palette, rule=None))
     datasets["coverage_rows"] = _coverage(summary, language)
@@ -115,6 +115,15 @@ def _guides(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     ]
 
 
+def _ticks(rows: Sequence[dict[str, Any]]) -> list[float]:
+    """Round numbers of an axis in decades: of its own choice Vega names 7, 8 and 9, and no room is left for 10."""
+    values = [row[name] for row in rows for name in ("measured", "predicted")]
+    low, high = min(values), max(values)
+    between = (1, 2, 5) if high < 100 * low else (1, 3) if high < 10_000 * low else (1,)
+    decades = range(math.floor(math.log10(low)) - 1, math.ceil(math.log10(high)) + 2)
+    return [float(f"{digit}e{decade}") for decade in decades for digit in between]
+
+
 def _errors(summary: dict[str, Any]) -> list[dict[str, Any]]:
     found = [(group["tpot"]["mape"], name, group["tpot"]["n"]) for name, group in summary["by"]["model"].items()]
     return [{"model": name, "value": value, "n": n} for value, name, n in sorted(found, reverse=True)[:_GROUPS]]
@@ -135,7 +144,9 @@ def _plain(chart: Any, width: int, height: int) -> dict[str, Any]:
     return {key: value for key, value in found.items() if key not in ("$schema", "config", "datasets")}
 
 
-def _scatter(of: str, engines: Sequence[str], palette: dict[str, str], language: str) -> dict[str, Any]:
+def _scatter(
+    of: str, ticks: Sequence[float], engines: Sequence[str], palette: dict[str, str], language: str
+) -> dict[str, Any]:
     import altair as alt  # noqa: PLC0415
 
     scale = alt.Scale(type="log", nice=False)
@@ -149,12 +160,12 @@ def _scatter(of: str, engines: Sequence[str], palette: dict[str, str], language:
         titleX=-34,
         titleY=-7,
         labelExpr=_SECONDS,
-        tickCount=4,
+        values=ticks,
     )
     x = alt.X(
         "measured:Q",
         scale=scale,
-        axis=alt.Axis(title=text("validate.plot_measured", language), labelExpr=_SECONDS, tickCount=4, grid=False),
+        axis=alt.Axis(title=text("validate.plot_measured", language), labelExpr=_SECONDS, values=ticks, grid=False),
     )
     y = alt.Y("predicted:Q", scale=scale, axis=axis)
     colours = alt.Scale(domain=list(engines), range=[palette[role] for role in _COLOURS[: len(engines)]])

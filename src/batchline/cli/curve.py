@@ -35,6 +35,14 @@ if TYPE_CHECKING:
     help=text("help.curve_plots"),
 )
 @click.option(
+    "--breakdown",
+    "breakdowns",
+    multiple=True,
+    metavar="FILE",
+    type=click.Path(dir_okay=False, writable=True),
+    help=text("help.curve_breakdown"),
+)
+@click.option(
     "--theme",
     type=click.Choice(["light", "dark"]),
     default="light",
@@ -82,16 +90,18 @@ def _warn(deployment: Deployment, curve: Curve) -> None:
 
 
 def _plot(curve: Curve, laid: Sequence[Beside], options: dict[str, Any]) -> None:
-    if not options["plots"]:
+    if not options["plots"] and not options["breakdowns"]:
         return
     from batchline import chart, sweep
 
     drawn = curve.over(sweep.plot_batches(curve))
     look = {"batch_axis": options["axis"], "theme": options["theme"], "language": current()}
-    spec = chart.six_plots(drawn, measured=_beside.drawn(laid), **look)
     for path in options["plots"]:
-        chart.save(spec, path)
+        chart.save(chart.six_plots(drawn, measured=_beside.drawn(laid), **look), path)
         click.echo(say("curve.plotted", file=path), err=True)
+    for path in options["breakdowns"]:
+        chart.save(chart.breakdown(drawn, **look), path)
+        click.echo(say("curve.broken_down", file=path), err=True)
 
 
 def _print(curve: Curve, served: dict[str, Any] | None, laid: Sequence[Beside]) -> None:
