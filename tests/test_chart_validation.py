@@ -29,7 +29,11 @@ def test_every_measured_row_is_a_dot_and_the_guides_are_a_quarter_off():
 
 @pytest.mark.parametrize(
     ("slowest", "ticks"),
-    [("30.0", [5e-3, 1e-2, 2e-2, 5e-2]), ("3000", [1e-2, 3e-2, 0.1, 0.3, 1.0, 3.0]), ("900000", [1e-2, 0.1, 1.0, 10.0, 100.0])],
+    [
+        ("30.0", [5e-3, 1e-2, 2e-2, 5e-2]),
+        ("3000", [1e-2, 3e-2, 0.1, 0.3, 1.0, 3.0]),
+        ("900000", [1e-2, 0.1, 1.0, 10.0, 100.0]),
+    ],
 )
 def test_axes_name_round_numbers(slowest, ticks):
     spec = chart_validation.against_measured(outcomes({}, {"decode_step_ms": slowest}))
