@@ -387,8 +387,9 @@ def test_available_devices_limit_the_choice():
     assert tied.best.usd_per_month > free.best.usd_per_month
 
 
-def test_arrays_of_the_space_are_those_of_single_deployments():
-    arch = Architecture.load("qwen3-30b-a3b")
+@pytest.mark.parametrize("model", ["qwen3-30b-a3b", "qwen3.5-35b-a3b"])
+def test_arrays_of_the_space_are_those_of_single_deployments(model):
+    arch = Architecture.load(model)
     devices = [Accelerator.load(name) for name in ("h100-sxm", "mi300x", "b200")]
     prices = [price.load(device.name) for device in devices]
     space = enumerate_space(

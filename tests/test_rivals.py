@@ -12,6 +12,7 @@ from batchline.accelerator import Accelerator
 from batchline.architecture import Architecture
 from batchline.deployment import Deployment
 from batchline.errors import DoesNotFitError
+from batchline.planner import Question, plan
 from batchline.simulate import pool_of
 
 H100 = {"bandwidth": 3.35e12, "bf16": 989e12}  # NVIDIA H100 datasheet, SXM, dense
@@ -132,6 +133,16 @@ def test_a_window_bounds_what_is_read():
     # "Sliding windows ignored": Mistral-7B v0.1 has a window of 4,096 in all its layers (arXiv 2310.06825).
     model = Architecture.load("mistral-7b-v0.1")
     assert model.read_bytes(4096) == model.read_bytes(32768) == 4096 * 2 * 8 * 128 * 32 * 2
+
+
+def test_a_search_does_not_miss_what_its_own_predictions_say_is_best():
+    # aisimulate's quick start recommends 2 GPUs at 382.7 tok/s/GPU where it predicts 525.6 for 1: what is chosen among
+    # up to eight devices is the cheapest of what is chosen among exactly as many as one, two, four and up to eight.
+    asked = {"model": "llama-3.1-8b", "accelerators": ("h100-sxm",), "isl": 1024, "osl": 256, "rate": 4.0}
+    best = [plan(Question(**asked, tpot="20ms", max_devices=most, disaggregation=False)).best for most in (1, 2, 4, 8)]
+    assert best[-1].usd_per_mtok_output == min(one.usd_per_mtok_output for one in best)
+    assert best[-1].usd_per_month == min(one.usd_per_month for one in best)
+    assert best[-1].devices == 1  # one carries it: half of each of two would cost as much again
 
 
 def test_one_formula_serves_the_step_the_deployment_and_the_simulator():
