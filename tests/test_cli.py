@@ -249,7 +249,7 @@ LOADED = ["curve", "llama-3.1-70b", "--on", "4xh100", "--isl", "2k", "--osl", "5
 def serving_of(*options):
     ran = CliRunner().invoke(cli, [*LOADED, *options])
     assert ran.exit_code == 0, ran.output
-    return json.loads(ran.output)["serving"]
+    return json.loads(ran.stdout)["serving"]
 
 
 def test_the_load_of_a_curve_is_clients_a_rate_or_a_batch():

@@ -43,7 +43,7 @@ def test_without_a_file_the_published_errors_are_shown():
     shown = CliRunner().invoke(cli, ["validate"]).output
     for line in published.load()["splits"]:
         assert published.three(line["tpot"]) in shown
-    assert json.loads(CliRunner().invoke(cli, ["validate", "--json"]).output) == published.load()
+    assert json.loads(CliRunner().invoke(cli, ["validate", "--json"]).stdout) == published.load()
 
 
 def test_the_report_of_the_command_is_the_page(tmp_path):
@@ -62,7 +62,7 @@ def test_a_table_of_ones_own(table, tmp_path):
 
 
 def test_json_has_each_row_and_a_summary(table):
-    said = json.loads(CliRunner().invoke(cli, ["validate", str(table), "--json"]).output)
+    said = json.loads(CliRunner().invoke(cli, ["validate", str(table), "--json"]).stdout)
     first, _, last = said["rows"]
     names = {"tpot_s", "tpot_low_s", "tpot_high_s", "ttft_s", "ttft_low_s", "ttft_high_s", "bound_s", "novelty"}
     assert names <= set(first)
