@@ -31,12 +31,7 @@ def _arrivals(text: str) -> Arrivals:
 def curve_options(command: _F) -> _F:
     """Add the options that ask for a curve."""
     options = [
-        click.option(
-            "--context",
-            type=_options.TOKENS,
-            metavar="TOKENS",
-            help=text("help.curve_context"),
-        ),
+        click.option("--context", type=_options.TOKENS, metavar="TOKENS", help=text("help.curve_context")),
         click.option("--isl", type=_options.TOKENS, metavar="TOKENS", help=text("help.curve_isl")),
         click.option("--osl", type=_options.TOKENS, metavar="TOKENS", help=text("help.curve_osl")),
         click.option("--max-batch", type=click.IntRange(min=1), help=text("help.curve_max_batch")),
@@ -47,12 +42,7 @@ def curve_options(command: _F) -> _F:
             metavar="TOK/S",
             help=text("help.tokens_per_user"),
         ),
-        click.option(
-            "--within",
-            type=click.FloatRange(min=0),
-            metavar="0.1",
-            help=text("help.within"),
-        ),
+        click.option("--within", type=click.FloatRange(min=0), metavar="0.1", help=text("help.within")),
         click.option(
             "--reading",
             type=click.Choice(["predict", "bound", "serial"]),
@@ -78,11 +68,7 @@ def question_of(model: str, options: dict[str, Any]) -> Question:
 def serving_options(command: _F) -> _F:
     """Add the options that say how the lengths are asked for; they go with --isl and --osl."""
     options = [
-        click.option(
-            "--concurrency",
-            type=click.IntRange(min=1),
-            help=text("help.concurrency"),
-        ),
+        click.option("--concurrency", type=click.IntRange(min=1), help=text("help.concurrency")),
         click.option("--rate", type=_options.RATE, metavar="4/s", help=text("help.curve_rate")),
         click.option(
             "--arrivals",
@@ -99,12 +85,7 @@ def serving_options(command: _F) -> _F:
             metavar="TOKENS",
             help=text("help.curve_max_num_batched_tokens"),
         ),
-        click.option(
-            "--speculation",
-            type=_options.DRAFT,
-            metavar="0.7,3,1ms",
-            help=text("help.curve_speculation"),
-        ),
+        click.option("--speculation", type=_options.DRAFT, metavar="0.7,3,1ms", help=text("help.curve_speculation")),
     ]
     for option in reversed(options):
         command = option(command)

@@ -59,17 +59,15 @@ def _draft(text: str) -> Speculation:
 
 
 DRAFT = Quantity("draft", _draft)
+FILE = click.Path(dir_okay=False, writable=True)
+"""A file that is written."""
 
 
 def deployment_options(command: _F) -> _F:
     """Add the options that name a deployment."""
     options = [
         click.option("--on", required=True, metavar="N x NAME", help=text("help.on")),
-        click.option(
-            "--weights",
-            metavar="FORMAT",
-            help=text("help.weights"),
-        ),
+        click.option("--weights", metavar="FORMAT", help=text("help.weights")),
         click.option("--kv", default="bf16", show_default=True, metavar="FORMAT", help=text("help.kv")),
         click.option("--tp", type=int, default=0, help=text("help.tp")),
         click.option("--pp", type=int, default=1, help=text("help.pp")),
@@ -78,25 +76,10 @@ def deployment_options(command: _F) -> _F:
         click.option("--engine", default="vllm", show_default=True, help=text("help.engine")),
         click.option("--engine-version", default="", help=text("help.engine_version")),
         click.option("--price", type=PRICE, metavar="$/h", help=text("help.price")),
-        click.option(
-            "--bandwidth",
-            type=BANDWIDTH,
-            metavar="TB/s",
-            help=text("help.bandwidth"),
-        ),
-        click.option(
-            "--flops",
-            type=FLOPS,
-            metavar="TFLOPS",
-            help=text("help.flops"),
-        ),
+        click.option("--bandwidth", type=BANDWIDTH, metavar="TB/s", help=text("help.bandwidth")),
+        click.option("--flops", type=FLOPS, metavar="TFLOPS", help=text("help.flops")),
         click.option("--memory", type=BYTES, metavar="GB", help=text("help.memory")),
-        click.option(
-            "--link",
-            type=BANDWIDTH,
-            metavar="GB/s",
-            help=text("help.link"),
-        ),
+        click.option("--link", type=BANDWIDTH, metavar="GB/s", help=text("help.link")),
     ]
     for option in reversed(options):
         command = option(command)
@@ -125,6 +108,12 @@ def priors_of(path: str | None, deployment: Deployment | None = None) -> Prior |
     if deployment is not None and not priors.knows(case := readings.case_of(deployment)):
         _output.warn(say("cli.other_profile", file=path, measured=priors.profile.case.cluster, asked=case.cluster))
     return priors
+
+
+def theme_option(command: _F) -> _F:
+    """Add --theme of the pictures."""
+    themes = click.Choice(["light", "dark"])
+    return click.option("--theme", type=themes, default="light", show_default=True, help=text("help.theme"))(command)
 
 
 def output_options(command: _F) -> _F:

@@ -69,12 +69,7 @@ def question_options(command: _F) -> _F:
     options = [
         click.option("--isl", type=_options.TOKENS, metavar="TOKENS", help=text("help.plan_isl")),
         click.option("--osl", type=_options.TOKENS, metavar="TOKENS", help=text("help.plan_osl")),
-        click.option(
-            "--trace",
-            type=click.Path(dir_okay=False),
-            metavar="FILE",
-            help=text("help.plan_trace"),
-        ),
+        click.option("--trace", type=click.Path(dir_okay=False), metavar="FILE", help=text("help.plan_trace")),
         click.option("--rate", type=_options.RATE, metavar="20/s", help=text("help.plan_rate")),
         click.option("--users", type=float, help=text("help.users")),
         click.option("--think", "think_s", type=_options.DURATION, metavar="30s", help=text("help.plan_think_s")),
@@ -83,22 +78,11 @@ def question_options(command: _F) -> _F:
         click.option("--itl", metavar="100ms", help=text("help.plan_itl")),
         click.option("--e2e", metavar="p95:30s", help=text("help.e2e")),
         click.option("--headroom", type=float, metavar="0.1", help=text("help.headroom")),
-        click.option(
-            "--confidence",
-            type=float,
-            metavar="0.9",
-            help=text("help.confidence"),
-        ),
+        click.option("--confidence", type=float, metavar="0.9", help=text("help.confidence")),
         click.option("--prefix-hit-rate", type=float, metavar="0.5", help=text("help.plan_prefix_hit_rate")),
         click.option("--max-model-len", type=_options.TOKENS, metavar="TOKENS", help=text("help.plan_max_model_len")),
         click.option("--on", "accelerators", type=NAMES, metavar="NAMES", help=text("help.accelerators")),
-        click.option(
-            "--available",
-            type=_Named(_count),
-            multiple=True,
-            metavar="NAME=N",
-            help=text("help.available"),
-        ),
+        click.option("--available", type=_Named(_count), multiple=True, metavar="NAME=N", help=text("help.available")),
         click.option(
             "--price",
             "prices",
@@ -107,13 +91,7 @@ def question_options(command: _F) -> _F:
             metavar="NAME=$/h",
             help=text("help.prices"),
         ),
-        click.option(
-            "--slower",
-            type=_Named(_times),
-            multiple=True,
-            metavar="NAME=TIMES",
-            help=text("help.slower"),
-        ),
+        click.option("--slower", type=_Named(_times), multiple=True, metavar="NAME=TIMES", help=text("help.slower")),
         click.option(
             "--basis",
             type=click.Choice(["rental", "contract", "neocloud", "hyperscaler"]),
@@ -124,17 +102,8 @@ def question_options(command: _F) -> _F:
         click.option("--engine", "engines", type=NAMES, metavar="NAMES", help=text("help.engines")),
         click.option("--max-devices", type=click.IntRange(min=1), help=text("help.max_devices")),
         click.option("--max-batch", type=click.IntRange(min=1), help=text("help.plan_max_batch")),
-        click.option(
-            "--disaggregation/--no-disaggregation",
-            default=None,
-            help=text("help.disaggregation"),
-        ),
-        click.option(
-            "--transfer",
-            type=_options.BANDWIDTH,
-            metavar="GB/s",
-            help=text("help.plan_transfer"),
-        ),
+        click.option("--disaggregation/--no-disaggregation", default=None, help=text("help.disaggregation")),
+        click.option("--transfer", type=_options.BANDWIDTH, metavar="GB/s", help=text("help.plan_transfer")),
         click.option("--pue", type=float, metavar="1.2", help=text("help.pue")),
     ]
     for option in reversed(options):

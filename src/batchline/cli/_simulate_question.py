@@ -24,12 +24,7 @@ def _columns(text: str) -> dict[str, str]:
 
 def traffic_options(command: Any) -> Any:
     options = [
-        click.option(
-            "--trace",
-            type=click.Path(dir_okay=False),
-            metavar="FILE",
-            help=text("help.simulate_trace"),
-        ),
+        click.option("--trace", type=click.Path(dir_okay=False), metavar="FILE", help=text("help.simulate_trace")),
         click.option(
             "--columns",
             type=_options.Quantity("name=value", _columns),
@@ -38,12 +33,7 @@ def traffic_options(command: Any) -> Any:
         ),
         click.option("--time-unit", metavar="s|ms|us|ns|datetime", help=text("help.time_unit")),
         click.option("--repair", is_flag=True, help=text("help.repair")),
-        click.option(
-            "--rate",
-            type=_options.RATE,
-            metavar="20/s",
-            help=text("help.simulate_rate"),
-        ),
+        click.option("--rate", type=_options.RATE, metavar="20/s", help=text("help.simulate_rate")),
         click.option(
             "--arrivals",
             default="poisson",
@@ -51,11 +41,7 @@ def traffic_options(command: Any) -> Any:
             metavar="PATTERN",
             help=text("help.simulate_arrivals"),
         ),
-        click.option(
-            "--users",
-            type=click.IntRange(min=1),
-            help=text("help.users"),
-        ),
+        click.option("--users", type=click.IntRange(min=1), help=text("help.users")),
         click.option(
             "--think",
             "think_s",
@@ -66,19 +52,8 @@ def traffic_options(command: Any) -> Any:
         ),
         click.option("--isl", type=_options.TOKENS, metavar="TOKENS", help=text("help.simulate_isl")),
         click.option("--osl", type=_options.TOKENS, metavar="TOKENS", help=text("help.simulate_osl")),
-        click.option(
-            "--spread",
-            type=click.FloatRange(min=0),
-            default=0.0,
-            metavar="SIGMA",
-            help=text("help.spread"),
-        ),
-        click.option(
-            "--lengths",
-            type=click.Path(dir_okay=False),
-            metavar="TRACE",
-            help=text("help.lengths"),
-        ),
+        click.option("--spread", type=click.FloatRange(min=0), default=0.0, metavar="SIGMA", help=text("help.spread")),
+        click.option("--lengths", type=click.Path(dir_okay=False), metavar="TRACE", help=text("help.lengths")),
         click.option(
             "--scale-lengths",
             type=click.FloatRange(min=0, min_open=True),
@@ -86,20 +61,10 @@ def traffic_options(command: Any) -> Any:
             metavar="2",
             help=text("help.scale_lengths"),
         ),
-        click.option(
-            "--shared-prefix",
-            metavar="N:TOKENS",
-            help=text("help.shared_prefix"),
-        ),
+        click.option("--shared-prefix", metavar="N:TOKENS", help=text("help.shared_prefix")),
         click.option("--requests", "count", type=click.IntRange(min=1), help=text("help.count")),
         click.option("--duration", "duration_s", type=_options.DURATION, metavar="24h", help=text("help.duration_s")),
-        click.option(
-            "--seed",
-            type=click.IntRange(min=0),
-            default=0,
-            show_default=True,
-            help=text("help.seed"),
-        ),
+        click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help=text("help.seed")),
     ]
     return _with(command, options)
 
@@ -113,21 +78,13 @@ def scheduler_options(command: Any) -> Any:
             show_default=True,
             help=text("help.scheduler"),
         ),
-        click.option(
-            "--max-num-seqs",
-            type=click.IntRange(min=1),
-            help=text("help.simulate_max_num_seqs"),
-        ),
+        click.option("--max-num-seqs", type=click.IntRange(min=1), help=text("help.simulate_max_num_seqs")),
         click.option(
             "--max-num-batched-tokens",
             type=click.IntRange(min=1),
             help=text("help.simulate_max_num_batched_tokens"),
         ),
-        click.option(
-            "--kv-blocks",
-            type=click.IntRange(min=1),
-            help=text("help.kv_blocks"),
-        ),
+        click.option("--kv-blocks", type=click.IntRange(min=1), help=text("help.kv_blocks")),
         click.option("--block-size", type=click.IntRange(min=1), help=text("help.simulate_block_size")),
         click.option(
             "--prefix-caching/--no-prefix-caching",
@@ -159,11 +116,7 @@ def scheduler_options(command: Any) -> Any:
             "--replicas", type=click.IntRange(min=1), default=1, show_default=True, help=text("help.replicas")
         ),
         click.option("--router", default="round_robin", show_default=True, help=text("help.router")),
-        click.option(
-            "--prefill-replicas",
-            type=click.IntRange(min=1),
-            help=text("help.prefill_replicas"),
-        ),
+        click.option("--prefill-replicas", type=click.IntRange(min=1), help=text("help.prefill_replicas")),
         click.option(
             "--transfer",
             type=_options.BANDWIDTH,

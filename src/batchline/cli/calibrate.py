@@ -30,16 +30,11 @@ if TYPE_CHECKING:
 @click.argument("files", nargs=-1, required=True, type=click.Path(exists=True, dir_okay=False), metavar="FILES...")
 @click.option("--model", required=True, metavar="NAME", help=text("help.calibrate_model"))
 @_options.deployment_options
-@click.option(
-    "--context",
-    type=_options.TOKENS,
-    metavar="TOKENS",
-    help=text("help.calibrate_context"),
-)
+@click.option("--context", type=_options.TOKENS, metavar="TOKENS", help=text("help.calibrate_context"))
 @click.option("--step-limit", type=_options.DURATION, metavar="40ms", help=text("help.step_limit"))
 @click.option("--overrule", multiple=True, metavar="HAZARD", help=text("help.calibrate_overrule"))
-@click.option("--out", type=click.Path(dir_okay=False), metavar="FILE", help=text("help.calibrate_out"))
-@click.option("--report", type=click.Path(dir_okay=False), metavar="FILE", help=text("help.calibrate_report"))
+@click.option("--out", type=_options.FILE, help=text("help.calibrate_out"))
+@click.option("--report", type=_options.FILE, help=text("help.calibrate_report"))
 @click.option("--json", "as_json", is_flag=True, help=text("help.as_json"))
 def command(files: tuple[str, ...], **options: Any) -> None:
     """Calibrate a deployment by measured points: FILES of batchline measure or of any tool that it reads.

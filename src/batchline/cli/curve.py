@@ -27,28 +27,9 @@ if TYPE_CHECKING:
 @_curve_question.serving_options
 @click.option("--batch", type=_options.BATCHES, metavar="1..512", help=text("help.curve_batch"))
 @_beside.option
-@click.option(
-    "--plot",
-    "plots",
-    multiple=True,
-    type=click.Path(dir_okay=False, writable=True),
-    help=text("help.curve_plots"),
-)
-@click.option(
-    "--breakdown",
-    "breakdowns",
-    multiple=True,
-    metavar="FILE",
-    type=click.Path(dir_okay=False, writable=True),
-    help=text("help.curve_breakdown"),
-)
-@click.option(
-    "--theme",
-    type=click.Choice(["light", "dark"]),
-    default="light",
-    show_default=True,
-    help=text("help.curve_theme"),
-)
+@click.option("--plot", "plots", multiple=True, type=_options.FILE, help=text("help.curve_plots"))
+@click.option("--breakdown", "breakdowns", multiple=True, type=_options.FILE, help=text("help.curve_breakdown"))
+@_options.theme_option
 @click.option("--axis", type=click.Choice(["log", "linear"]), default="log", show_default=True, help=text("help.axis"))
 @click.option("--explain", is_flag=True, help=text("help.explain"))
 @_options.output_options

@@ -72,19 +72,8 @@ def _contexts(text: str) -> list[int]:
     show_default=True,
     help=text("help.api"),
 )
-@click.option(
-    "--out",
-    type=click.Path(dir_okay=False),
-    help=text("help.measure_out"),
-)
-@click.option(
-    "--for",
-    "duration",
-    type=_options.DURATION,
-    default="60s",
-    show_default=True,
-    help=text("help.duration"),
-)
+@click.option("--out", type=_options.FILE, help=text("help.measure_out"))
+@click.option("--for", "duration", type=_options.DURATION, default="60s", show_default=True, help=text("help.duration"))
 @click.option("--prometheus", is_flag=True, help=text("help.prometheus"))
 @click.option("--on", metavar="N x NAME", help=text("help.measure_on"))
 @click.option("--config", metavar="NAME", help=text("help.config"))

@@ -20,17 +20,8 @@ if TYPE_CHECKING:
 @click.command("memory", cls=Spoken)
 @click.argument("model")
 @_options.deployment_options
-@click.option(
-    "--max-model-len",
-    type=_options.TOKENS,
-    metavar="TOKENS",
-    help=text("help.memory_max_model_len"),
-)
-@click.option(
-    "--max-num-seqs",
-    type=click.IntRange(min=1),
-    help=text("help.memory_max_num_seqs"),
-)
+@click.option("--max-model-len", type=_options.TOKENS, metavar="TOKENS", help=text("help.memory_max_model_len"))
+@click.option("--max-num-seqs", type=click.IntRange(min=1), help=text("help.memory_max_num_seqs"))
 @click.option(
     "--max-num-batched-tokens",
     type=_options.TOKENS,
@@ -47,11 +38,7 @@ if TYPE_CHECKING:
 )
 @click.option("--block-size", type=click.IntRange(min=1), help=text("help.memory_block_size"))
 @click.option("--enforce-eager", is_flag=True, help=text("help.enforce_eager"))
-@click.option(
-    "--windows",
-    type=click.Choice(["kept", "full"]),
-    help=text("help.windows"),
-)
+@click.option("--windows", type=click.Choice(["kept", "full"]), help=text("help.windows"))
 @click.option(
     "--context",
     type=_options.TOKENS,

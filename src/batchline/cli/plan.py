@@ -32,18 +32,14 @@ _PROMPTS = "prompts"  # what best_of calls it whether they have replicas of thei
 @click.argument("model", nargs=-1, required=True, metavar="MODEL | QUESTION.toml ...")
 @_question.question_options
 @_options.profile_option
-@click.option("--save", "save_to", type=click.Path(dir_okay=False), metavar="FILE.toml", help=text("help.save_to"))
+@click.option("--save", "save_to", type=_options.FILE, metavar="FILE.toml", help=text("help.save_to"))
 @click.option("--worth", is_flag=True, help=text("help.worth"))
-@click.option(
-    "--speculation",
-    metavar="0.7,3,1ms",
-    help=text("help.plan_speculation"),
-)
+@click.option("--speculation", metavar="0.7,3,1ms", help=text("help.plan_speculation"))
 @click.option("--flips", is_flag=True, help=text("help.plan_flips"))
 @click.option("--simulate", "simulated", is_flag=True, help=text("help.simulated"))
-@click.option("--tornado", type=click.Path(dir_okay=False), metavar="FILE", help=text("help.tornado"))
-@click.option("--plot", type=click.Path(dir_okay=False), metavar="FILE", help=text("help.plan_plot"))
-@click.option("--theme", type=click.Choice(["light", "dark"]), default="light", help=text("help.plan_theme"))
+@click.option("--tornado", type=_options.FILE, help=text("help.tornado"))
+@click.option("--plot", type=_options.FILE, help=text("help.plan_plot"))
+@_options.theme_option
 @click.option("--shared", is_flag=True, help=text("help.shared"))
 @_options.output_options
 def command(model: tuple[str, ...], **options: Any) -> None:

@@ -49,16 +49,9 @@ if TYPE_CHECKING:
     show_default=True,
     help=text("help.price_reading"),
 )
-@click.option(
-    "--market",
-    "market_name",
-    is_flag=False,
-    flag_value="",
-    metavar="[NAME]",
-    help=text("help.market_name"),
-)
-@click.option("--plot", type=click.Path(dir_okay=False), metavar="FILE", help=text("help.price_plot"))
-@click.option("--theme", type=click.Choice(["light", "dark"]), default="light", help=text("help.price_theme"))
+@click.option("--market", "market_name", is_flag=False, flag_value="", metavar="[NAME]", help=text("help.market_name"))
+@click.option("--plot", type=_options.FILE, help=text("help.price_plot"))
+@_options.theme_option
 @_options.output_options
 def command(model: str, **options: Any) -> None:
     """Derive a price sheet from what tokens cost: input, cached, output, long context, fast and batch mode.

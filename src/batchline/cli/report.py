@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from batchline.cli import _beside, _curve_question
+from batchline.cli import _beside, _curve_question, _options
 from batchline.cli._language import current, say
 from batchline.cli._spoken import Spoken
 from batchline.strings import text
@@ -35,13 +35,7 @@ class _Remembering(Spoken):
 @_beside.option
 @click.option("--plan", "question", type=click.Path(exists=True, dir_okay=False), help=text("help.question"))
 @click.option("--flips", is_flag=True, help=text("help.report_flips"))
-@click.option(
-    "--out",
-    type=click.Path(dir_okay=False, writable=True),
-    default="report.html",
-    show_default=True,
-    help=text("help.report_out"),
-)
+@click.option("--out", type=_options.FILE, default="report.html", show_default=True, help=text("help.report_out"))
 @click.option(
     "--theme",
     type=click.Choice(["system", "light", "dark"]),

@@ -22,21 +22,10 @@ _LOOPBACK = ("127.0.0.1", "::1", "localhost")
 
 
 @click.command("serve", cls=Spoken)
-@click.option(
-    "--host",
-    default="127.0.0.1",
-    show_default=True,
-    help=text("help.serve_host"),
-)
+@click.option("--host", default="127.0.0.1", show_default=True, help=text("help.serve_host"))
 @click.option("--port", type=click.IntRange(0, 65535), default=8765, show_default=True, help=text("help.serve_port"))
 @click.option("--workers", type=click.IntRange(1, 64), default=1, show_default=True, help=text("help.serve_workers"))
-@click.option(
-    "--name",
-    "names",
-    multiple=True,
-    metavar="HOST",
-    help=text("help.names"),
-)
+@click.option("--name", "names", multiple=True, metavar="HOST", help=text("help.names"))
 @_options.profile_option
 @click.option("--log/--no-log", "access_log", default=True, help=text("help.access_log"))
 @click.option("--open", "opens", is_flag=True, help=text("help.opens"))

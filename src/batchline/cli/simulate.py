@@ -36,35 +36,13 @@ _SWEPT = ("rate", "replicas", "max_num_seqs", "max_num_batched_tokens")
     type=click.Choice(["replicas", "max-num-seqs", "max-num-batched-tokens"]),
     help=text("help.find"),
 )
-@click.option(
-    "--sweep",
-    metavar="NAME=V,V,..",
-    help=text("help.sweep"),
-)
+@click.option("--sweep", metavar="NAME=V,V,..", help=text("help.sweep"))
 @click.option("--workers", type=click.IntRange(min=1), help=text("help.simulate_workers"))
 @click.option("--cluster", "address", metavar="tcp://..", help=text("help.address"))
-@click.option(
-    "--save",
-    type=click.Path(dir_okay=False, writable=True),
-    metavar="FILE",
-    help=text("help.save"),
-)
-@click.option(
-    "--plot",
-    type=click.Path(dir_okay=False, writable=True),
-    metavar="FILE",
-    help=text("help.simulate_plot"),
-)
-@click.option(
-    "--plot-times", type=click.Path(dir_okay=False, writable=True), metavar="FILE", help=text("help.plot_times")
-)
-@click.option(
-    "--theme",
-    type=click.Choice(["light", "dark"]),
-    default="light",
-    show_default=True,
-    help=text("help.plan_theme"),
-)
+@click.option("--save", type=_options.FILE, help=text("help.save"))
+@click.option("--plot", type=_options.FILE, help=text("help.simulate_plot"))
+@click.option("--plot-times", type=_options.FILE, help=text("help.plot_times"))
+@_options.theme_option
 @_options.output_options
 def command(model: str, **options: Any) -> None:
     """Serve traffic event by event: percentiles under load, preemption, prefix reuse, and what saturates.

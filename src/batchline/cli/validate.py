@@ -33,21 +33,9 @@ def _short(cell: str, column: int) -> str:
 @click.command("validate", cls=Spoken)
 @click.argument("files", nargs=-1, type=click.Path(exists=True))
 @_options.profile_option
-@click.option(
-    "--plot",
-    "plots",
-    multiple=True,
-    type=click.Path(dir_okay=False, writable=True),
-    help=text("help.validate_plots"),
-)
-@click.option(
-    "--theme",
-    type=click.Choice(["light", "dark"]),
-    default="light",
-    show_default=True,
-    help=text("help.curve_theme"),
-)
-@click.option("--report", type=click.Path(dir_okay=False, writable=True), help=text("help.validate_report"))
+@click.option("--plot", "plots", multiple=True, type=_options.FILE, help=text("help.validate_plots"))
+@_options.theme_option
+@click.option("--report", type=_options.FILE, help=text("help.validate_report"))
 @click.option("--json", "as_json", is_flag=True, help=text("help.validate_as_json"))
 @click.option("--csv", "as_csv", is_flag=True, help=text("help.validate_as_csv"))
 def command(files: tuple[str, ...], profile: str | None, as_json: bool, as_csv: bool, **drawn: Any) -> None:

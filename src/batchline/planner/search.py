@@ -106,11 +106,11 @@ class Search:
         """Each promise is kept with the n-th root of the confidence, so that all n hold with it."""
         if self.question.confidence is None or not self.promises:
             return 1.0
-        kinds = {"ttft": ("ttft", "e2e"), "tpot": ("tpot", "itl", "e2e")}[of]
-        if not any(name in self.promises for name in kinds):
+        measures = {"ttft": ("ttft", "e2e"), "tpot": ("tpot", "itl", "e2e")}
+        promised = [name for name, promises in measures.items() if any(one in self.promises for one in promises)]
+        if of not in promised:
             return 1.0
-        both = sum(any(name in self.promises for name in group) for group in (("ttft", "e2e"), ("tpot", "itl", "e2e")))
-        return goodput.factor_at(self.question.confidence ** (1.0 / both), factors[of])
+        return goodput.factor_at(self.question.confidence ** (1.0 / len(promised)), factors[of])
 
     def carry(self, index: NDArray[np.intp]) -> None:
         """Find for each row the most load of a replica, the load it is given at the most, and the fewest replicas."""
