@@ -1,13 +1,15 @@
 """Engines: facts by version, the workspace, and the account of public start-up logs."""
 
+import contextlib
 import json
+import math
 
 import pytest
 from click.testing import CliRunner
 from hypothesis import given
 from hypothesis import strategies as st
 
-from batchline import engine
+from batchline import architecture, engine
 from batchline.accelerator import Accelerator
 from batchline.architecture import Architecture
 from batchline.cli.memory import command
@@ -231,6 +233,15 @@ class TestAccount:
         assert 0 < made.kv_bytes < made.memory_bytes
         assert made.max_concurrency >= 1
         assert made.provenance["weights"]
+
+    @pytest.mark.parametrize("model", architecture.names())
+    def test_every_model_of_the_catalogue_has_an_account(self, model):
+        b200 = Accelerator.load("b200")
+        for name, tp, pp in (("vllm", 1, 1), ("vllm", 8, 2), ("sglang", 4, 1)):
+            with contextlib.suppress(InputError, UnknownNameError):  # heads that do not divide, stages without a layer
+                made = engine.account(Architecture.load(model), b200, name, tp=tp, pp=pp)
+                assert 0 < made.weight_bytes < math.inf
+                assert 0 < made.activation_bytes < made.memory_bytes
 
     @given(
         fraction=st.floats(0.3, 0.98),

@@ -110,7 +110,7 @@ def test_clock_is_step(experts, window, tp, coefficients, contexts, chunk):
         return step.ideal(
             weight_bytes=40e9,
             expert_bytes=expert_bytes,
-            kv_read_bytes=200000.0 * seen,
+            kv_read_bytes=200000.0 * seen / tp,
             active_params=30e9,
             attention_flops=4e6 * n,
             prompt_attention_flops=2e6 * n * (n + 1.0),
@@ -119,7 +119,6 @@ def test_clock_is_step(experts, window, tp, coefficients, contexts, chunk):
             experts=count,
             experts_per_token=used,
             hidden_size=7168,
-            kv_heads=8,
             bandwidth=3.35e12,
             flops=989e12,
             flops_bf16=989e12,

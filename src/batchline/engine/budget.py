@@ -415,7 +415,7 @@ def _activation(case: _Case, tokens: float, *, last: bool) -> tuple[float, str]:
     workspace = 0.0
     buffers = int(case.value("expert_buffers"))
     if buffers and arch.experts and not _is_mxfp4(case):
-        width = _expert_width(arch) / (1 if case.ep > 1 else case.tp)
+        width = _expert_shape(arch)[0] / (1 if case.ep > 1 else case.tp)
         workspace = expert_workspace_bytes(tokens, arch.experts_per_token, width, arch.hidden_size, buffers=buffers)
     if forward > sampler:
         return forward + workspace, "forward"
@@ -461,9 +461,11 @@ def _value_dim(arch: Architecture) -> float:
     return outputs[0].columns / arch.q_heads if outputs and arch.q_heads else arch.head_dim
 
 
-def _expert_width(arch: Architecture) -> float:
-    widths = [weight.rows for weight in arch.weights if weight.role == "expert" and weight.columns == arch.hidden_size]
-    return max(widths, default=0)
+def _expert_shape(arch: Architecture) -> tuple[int, int]:
+    """Widths of a routed expert: inside, and of what goes in: the residual stream or a latent of it."""
+    down = ("down_proj", "w2")
+    into = [w for w in arch.weights if w.role == "expert" and w.columns > 1 and not w.module.endswith(down)]
+    return max((w.rows for w in into), default=0), max((w.columns for w in into), default=0)
 
 
 def _is_mxfp4(case: _Case) -> bool:
@@ -492,8 +494,9 @@ def _expert_padding_bytes(case: _Case) -> float:
     if not hidden_multiple or not case.architecture.experts or not _is_mxfp4(case):
         return 0.0
     arch = case.architecture
-    width = _expert_width(arch) / (1 if case.ep > 1 else case.tp)
-    grown = _round_up(arch.hidden_size, hidden_multiple) / arch.hidden_size * _round_up(width, width_multiple) / width
+    inside, hidden = _expert_shape(arch)
+    width = inside / (1 if case.ep > 1 else case.tp)
+    grown = _round_up(hidden, hidden_multiple) / hidden * _round_up(width, width_multiple) / width
     share = memory.expert_copies(arch.experts, case.ep, case.tp * case.dp)
     experts = sum(w.bytes_in(arch.format_of(w, case.weights)) for w in arch.weights if w.role == "expert")
     stage = max(memory.pipeline_layers(arch.layers, case.pp)) / arch.layers
