@@ -16,7 +16,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from starlette.testclient import TestClient
 
-from batchline import architecture, chart, space, strings
+from batchline import architecture, chart, strings
 from batchline.chart.theme import THEMES
 from batchline.cli import curve as curve_command
 from batchline.cli import plan as plan_command
@@ -25,6 +25,7 @@ from batchline.cli import show as show_command
 from batchline.cli import simulate as simulate_command
 from batchline.planner import search
 from batchline.report import on_whole_batches
+from batchline.space import startable
 from batchline.units import format_usd
 from batchline.web import app, compare, downloads, files, guard, look, model, planning, reply
 from batchline.web.guard import HEADERS, Guard, Limits
@@ -546,9 +547,9 @@ def test_a_plan_is_what_the_command_line_prints(client, language):
 
 
 def test_every_reason_to_refuse_a_deployment_has_words():
-    refusals = [Path(place).read_text() for place in (space.__file__, search.__file__)]
+    refusals = [Path(place).read_text() for place in (startable.__file__, search.__file__)]
     reasons = re.findall(
-        r'(?:refuse\(|reason = |^ {12})"([a-z][^"{]+ [^"{]+)"(?:,|$|:)', "\n".join(refusals), re.MULTILINE
+        r'(?:yield |reason = |^ {12})"([a-z][^"{]+ [^"{]+)"(?:,|$|:)', "\n".join(refusals), re.MULTILINE
     )
     assert len(reasons) == 13
     known = strings.group("planner", "en").items()
