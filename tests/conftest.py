@@ -6,8 +6,10 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
-# Whatever the terminal of the one who tests speaks.
+# Whatever the terminal of the one who tests speaks, however wide it is and whether it has colours.
 os.environ["BATCHLINE_LANGUAGE"] = "en"
+for _name in ("COLUMNS", "LINES", "FORCE_COLOR", "NO_COLOR", "TTY_COMPATIBLE", "TTY_INTERACTIVE"):
+    os.environ.pop(_name, None)
 
 # A shared machine is slow at times: laws are tested, not speed. The same change is judged by the same examples each
 # time; `--hypothesis-profile=thorough` looks for new ones, and longer.

@@ -55,7 +55,7 @@ def test_every_name_of_the_json_is_explained(asked, tmp_path):
     files = {"steps": tmp_path / "steps.csv", "served": tmp_path / "served.csv"}
     files["steps"].write_text(STEPS)
     files["served"].write_text(SERVED)
-    result = CliRunner().invoke(cli, [*ASKED[asked].format(**files).split(), "--json"])
+    result = CliRunner().invoke(cli, [*(word.format(**files) for word in ASKED[asked].split()), "--json"])
     assert result.exit_code == 0, result.output
     explained = {part for name in re.findall(r"`([\w.]+)`", PAGE.read_text()) for part in name.split(".")}
     assert set(names(json.loads(result.stdout))) - explained == set()

@@ -6,6 +6,7 @@ import html.parser
 import json
 import math
 import re
+import shlex
 import shutil
 
 import pytest
@@ -308,6 +309,6 @@ def test_the_command_says_what_curve_says(tmp_path):
     assert "mine.csv" in text
     # The command in it makes the same report.
     again = re.search(r"^    batchline report (.*)$", text, re.MULTILINE)[1]
-    second = CliRunner().invoke(report_command.command, again.split())
+    second = CliRunner().invoke(report_command.command, shlex.split(again))
     assert second.exit_code == 0, second.output
     assert target.read_text(encoding="utf-8") == text
