@@ -6,7 +6,7 @@ import shutil
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from batchline import simulate, step, workload
@@ -220,6 +220,12 @@ def test_vllm_under_pressure():
         kv_tokens=st.integers(430, 1500),
         radix_cache=st.booleans(),
         schedule_conservativeness=st.sampled_from([0.3, 1.0, 1.2]),
+    ),
+)
+@example(  # the last request finds room in the sixth step, by a fiftieth of a token
+    requests=[(0.0, 1, 94), (0.0, 284, 93), (0.0, 197, 120), *[(0.0, 1, 1)] * 6, (0.0, 34, 117)],
+    knobs=Sglang(
+        max_running_requests=2, chunked_prefill_size=20, max_prefill_tokens=20, kv_tokens=466, radix_cache=False
     ),
 )
 @settings(max_examples=examples(40))

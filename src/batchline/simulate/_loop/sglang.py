@@ -130,12 +130,12 @@ def plan_sglang(
         retract(world, engine, rules, requests, cache, books)
         if engine.decoding == 0:
             return False
-    take_blocks(world, engine, requests, cache, blocks_due(engine, books.ledger))
     limit = HEAP_SHIFT
     if engine.queued > 0 and (retracted or engine.late > 0 or requests[engine.queue_head].ready > visible):
         limit = 1
     elif engine.blocked == BY_BLOCKS:
-        limit = steps_to_room(engine, rules, needed)
+        limit = steps_to_room(engine, rules, needed)  # it counts this step's blocks itself: none are taken yet
+    take_blocks(world, engine, requests, cache, blocks_due(engine, books.ledger))
     engine.melts = 0 if retracted else 1
     plan_decodes(engine, rules, books, clock, limit)
     return True
