@@ -134,6 +134,19 @@ def test_a_module_says_what_is_public(path):
     assert defined <= told
 
 
+FOLDERS = {path.parent.name for path in SRC.glob("*/__init__.py")} - {
+    "cli",
+    "web",
+}  # a file for each command
+
+
+@pytest.mark.parametrize("folder", sorted(FOLDERS))
+def test_a_folder_says_what_stands_in_it(folder):
+    names = {path.stem for path in (SRC / folder).glob("*.py")} - {"__init__"}
+    told = re.findall(r"\w+", ast.get_docstring(ast.parse((SRC / folder / "__init__.py").read_text())) or "")
+    assert names <= set(told)
+
+
 def public_functions():
     for info in pkgutil.iter_modules([str(SRC)]):
         if info.name in {"cli", "web", "__main__"}:

@@ -30,6 +30,15 @@ _ROLES = ("compute", "kv", "weights", "communication", "step", "prefill")
 """Colours for accelerators, those that lead first; the rest share one."""
 _BAR = 26
 _WIDTH, _HEIGHT, _FONT = 680.0, 420.0, 13.0
+_TIPS = {
+    "title:N": "deployment",
+    "usd:N": "month",
+    "token:N": "token",
+    "first:N": "first",
+    "devices:Q": "devices",
+    "sure:N": "sure",
+}
+"""What is told of a dot: field, and the name of its text."""
 _AREAS = [40, 420]
 """Areas of the dots with the fewest and the most devices [px2]."""
 
@@ -64,17 +73,44 @@ def pareto(answer: Plan, *, theme: str = "light", language: str = "en", narrow: 
     from batchline.chart import vega  # noqa: PLC0415
 
     best, palette, say = answer.best, looks.palette(theme), partial(text, language=language)
-    names = list(dict.fromkeys(one.accelerator for one in sorted(answer.front, key=lambda one: one.usd_per_month)))
-    shown = names[: len(_ROLES)]
-    groups = [*shown, *([say("planner.others")] if len(names) > len(shown) else [])]
-    colours = [*(palette[role] for role in _ROLES[: len(shown)]), palette["muted"]][: len(groups)]
-    points = [_point(one, shown, say("planner.others")) for one in answer.front]
+    groups = _groups(answer.front, palette, say("planner.others"))
+    points = [_point(one, groups, say("planner.others")) for one in answer.front]
     marked = _marked(answer, say)
     # The best may stand beside the front: of equal price it has more bits or fewer devices, and a slower token.
     shown_at = [*points, *marked]
     width = vega.NARROW if narrow else _WIDTH
     across = _log_axis([one["tpot_ms"] for one in shown_at], width, down=False)
     up = _log_axis([one["usd_per_month"] for one in shown_at], _HEIGHT, down=True)
+    x, y = _axes(alt, across, up, say, narrow=narrow)
+    size = alt.Size("devices:Q", scale=alt.Scale(domain=_span(answer.front), range=_AREAS), legend=None)
+    drawn = _layers(alt, x, y, size, groups, palette, say).properties(width=width, height=_HEIGHT)
+    promises = ", ".join(f"{name} {value}" for name, value in answer.question.promises.items())
+    about = {"count": f"{len(answer.front):,}", "promise": promises or say("planner.no_promise")}
+    title = say("planner.front_title", model=answer.question.model, cost=format_usd(best.usd_per_month))
+    lines = [best.titled(language), say("planner.front_about", **about)]
+    heading = vega.heading(lines, (18, 14), narrow=narrow, offset=18)
+    return vega.finished(
+        _bare(drawn, heading.to_dict()),
+        datasets={
+            "front": points,
+            "marked": marked,
+            "words": _words(answer.front, points, marked, across, up),
+            "stairs": _stairs(answer.front),
+        },
+        signals={"figure_title": vega.fitted(title, narrow=narrow)},
+        theme=theme,
+        language=language,
+    )
+
+
+def _groups(front: Sequence[Candidate], palette: Mapping[str, str], others: str) -> dict[str, str]:
+    """Colour of each accelerator, those that lead first, and of the others together."""
+    names = list(dict.fromkeys(one.accelerator for one in sorted(front, key=lambda one: one.usd_per_month)))
+    groups = {name: palette[role] for name, role in zip(names, _ROLES, strict=False)}
+    return groups | ({others: palette["muted"]} if len(names) > len(groups) else {})
+
+
+def _axes(alt: Any, across: Axis, up: Axis, say: Callable[..., str], *, narrow: bool) -> tuple[Any, Any]:
     x = alt.X(
         "tpot_ms:Q",
         scale=alt.Scale(type="log", nice=False, domain=[across.low, across.high]),
@@ -95,43 +131,24 @@ def pareto(answer: Plan, *, theme: str = "light", language: str = "en", narrow: 
             values=up.ticks,
         ),
     )
-    colour = alt.Color("group:N", scale=alt.Scale(domain=groups, range=colours), legend=None)
-    tips = [
-        alt.Tooltip("title:N", title=say("planner.tip_deployment")),
-        alt.Tooltip("usd:N", title=say("planner.tip_month")),
-        alt.Tooltip("token:N", title=say("planner.tip_token")),
-        alt.Tooltip("first:N", title=say("planner.tip_first")),
-        alt.Tooltip("devices:Q", title=say("planner.tip_devices")),
-        alt.Tooltip("sure:N", title=say("planner.tip_sure")),
-    ]
-    size = alt.Size("devices:Q", scale=alt.Scale(domain=_span(answer.front), range=_AREAS), legend=None)
+    return x, y
+
+
+def _layers(
+    alt: Any, x: Any, y: Any, size: Any, groups: Mapping[str, str], palette: Mapping[str, str], say: Callable[..., str]
+) -> Any:
+    """The stairs of the front, its dots, rings around those that have a name, and the words."""
+    colour = alt.Color("group:N", scale=alt.Scale(domain=list(groups), range=list(groups.values())), legend=None)
+    tips = [alt.Tooltip(field, title=say(f"planner.tip_{name}")) for field, name in _TIPS.items()]
     dots = alt.Chart(_data(alt, "front")).mark_circle(opacity=0.85).encode(x, y, colour, size, tooltip=tips)
     stairs = alt.Chart(_data(alt, "stairs")).mark_line(interpolate="step-after", color=palette["frame"]).encode(x, y)
     rings = alt.Chart(_data(alt, "marked")).mark_point(size=260, color=palette["text"], strokeWidth=1.6).encode(x, y)
-    px, py = alt.X("x:Q", scale=None), alt.Y("y:Q", scale=None)
     look: dict[str, Any] = {"fontSize": _FONT, "baseline": "middle", "align": alt.ExprRef("datum.align")}
-    words = alt.Chart(_data(alt, "words")).encode(px, py, text="words:N")
+    words = alt.Chart(_data(alt, "words")).encode(alt.X("x:Q", scale=None), alt.Y("y:Q", scale=None), text="words:N")
     rim = words.mark_text(stroke=palette["background"], strokeWidth=4, strokeJoin="round", **look)
     names = words.transform_filter("datum.group != ''").mark_text(fontWeight="bold", **look).encode(color=colour)
     ends = words.transform_filter("datum.group == ''").mark_text(color=palette["text"], **look)
-    drawn = alt.layer(stairs, dots, rings, rim, names, ends).properties(width=width, height=_HEIGHT)
-    promises = ", ".join(f"{name} {value}" for name, value in answer.question.promises.items())
-    about = {"count": f"{len(answer.front):,}", "promise": promises or say("planner.no_promise")}
-    title = say("planner.front_title", model=answer.question.model, cost=format_usd(best.usd_per_month))
-    lines = [best.titled(language), say("planner.front_about", **about)]
-    heading = vega.heading(lines, (18, 14), narrow=narrow, offset=18)
-    return vega.finished(
-        _bare(drawn, heading.to_dict()),
-        datasets={
-            "front": points,
-            "marked": marked,
-            "words": _words(answer.front, points, marked, across, up),
-            "stairs": _stairs(answer.front),
-        },
-        signals={"figure_title": vega.fitted(title, narrow=narrow)},
-        theme=theme,
-        language=language,
-    )
+    return alt.layer(stairs, dots, rings, rim, names, ends)
 
 
 def tornado(
@@ -247,11 +264,11 @@ def _bare(drawn: Any, title: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _point(one: Candidate, shown: list[str], others: str) -> dict[str, Any]:
+def _point(one: Candidate, groups: Mapping[str, str], others: str) -> dict[str, Any]:
     return {
         "tpot_ms": one.tpot_s * 1e3,
         "usd_per_month": one.usd_per_month,
-        "group": one.accelerator if one.accelerator in shown else others,
+        "group": one.accelerator if one.accelerator in groups else others,
         "devices": one.devices,
         "title": one.title,
         "usd": format_usd(one.usd_per_month),

@@ -8,6 +8,15 @@ Three answers for each model: parameters (total, active, by part), bytes stored 
 read to decode its next token; with FLOPs of attention beside them. All are plain functions of n, one number or an
 array. Vision and audio towers and multi-token-prediction layers are not counted. A family that is not known is
 refused; docs/models.md says how to add one.
+
+    _sources                              where a model is read from
+    _catalogue                            the models that come with the package
+    _config                               a config.json by key
+    _families                             which builder reads a family, with its defaults
+    _decoders, _gemma, _hybrids, _latent  the builders
+    _shapes, _layers                      what builders share; layers of every kind
+    _recipe                               the number format of each matrix
+    _records, _counts                     weights and caches of a layer; of all layers, equal ones counted
 """
 
 from __future__ import annotations

@@ -2,6 +2,13 @@
 
 `calibrate` updates all coefficients of a deployment from a handful of points, `Profile` keeps the result in a small
 file that every command reads, `three_rates` fits hardware of which nothing is known.
+
+    observation  a measured number in the terms of the equations
+    update       the Bayesian update of the coefficients
+    calibration  a deployment updated by its points, and what they tell
+    advice       which measurement would tell most
+    profile      the result in a small file, and as a prior
+    rates        three rates, for hardware of which nothing is known
 """
 
 from batchline.calibrate.advice import Advice, advise

@@ -4,6 +4,14 @@
 (`altair.Chart.from_dict` takes it); `save` writes it as PNG, SVG, offline HTML or JSON. All that changes from one
 curve to another stands in named datasets and signals, which `data` gives alone: a page that has a chart on screen puts
 another curve into it without drawing it anew.
+
+    six, _breakdown   what is shown: the six plots, and the parts of a step
+    story, _sample    what the plots of a curve share; its points on a grid
+    scene, axis       a plot in numbers before it is drawn
+    placement, _text  where labels go; how wide they will be
+    vega              scenes as Vega-Lite
+    theme             colours and fonts
+    _files            a chart as a file
 """
 
 from __future__ import annotations

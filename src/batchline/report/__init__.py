@@ -5,6 +5,12 @@
     report(curve).save("answer.html")       # one page that needs nothing else; .md writes Markdown with pictures beside
 
 The sentences (`Told`) and the changes (`what_if`) are the page's too.
+
+    blocks                                                headings, sentences, tables, pictures; HTML and Markdown
+    _of_curve, _of_plan, _of_simulation, _of_calibration  what is said of each
+    _told                                                 the sentences of a curve
+    _what_if                                              what would change the answer
+    _picture                                              charts as pictures
 """
 
 from __future__ import annotations

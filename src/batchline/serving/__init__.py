@@ -18,6 +18,13 @@ v the tokens that a step yields (1 without speculative decoding). One formula of
 
 Every argument is one number or an array; arrays broadcast. Nothing here checks its input: callers at the edge do.
 
+    load         what a request asks of an engine, and the times that follow at a batch
+    loops        clients in a closed loop, requests in an open one
+    steady       what is shown at a batch, and what stops more load
+    static       a batch that starts together and runs to its end
+    pools        prompts and decoding on instances of their own
+    speculation  speculative decoding
+
 References
 ----------
 [1] J. Little, 1961: mean number in a system = rate x mean time in it.

@@ -1,6 +1,7 @@
 """Requests through continuous-batching schedulers, event by event: a day of traffic in seconds.
 
     clock      times of steps, tabulated from batchline.step: one clock for everything
+    pool       engines that are alike
     scheduler  Vllm, Sglang, Static, Train: knobs of the schedulers
     replay     simulate(pool, traffic): the event loop, fed chunk by chunk
     result     times, rates, what was full, in one sentence and in detail
@@ -8,7 +9,8 @@
     sweep, search, refine   many simulations: side by side, to find the best, for the candidates of a plan
     fit        coefficients of the clock from a logged run
 
-The loop itself is `_loop`: plain Python that numba compiles when the extra `fast` is installed. See docs/simulate.md.
+The loop itself is `_loop`: plain Python that numba compiles (`_compile`) when the extra `fast` is installed, on
+`_records` that `_state` makes and grows. See docs/simulate.md.
 """
 
 from batchline.simulate.clock import Clock, tabulate

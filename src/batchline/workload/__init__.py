@@ -1,8 +1,10 @@
 """What is asked of a deployment: how long requests are, when they come, and traces of both.
 
-    lengths    Fixed, Uniform, Geometric, LogNormal, Histogram, Empirical          tokens of a prompt or an answer
-    arrivals   Metronome, Poisson, GammaGaps, Bursts, Diurnal                      when requests are sent
-    traffic    synthetic, closed_loop, trace, of_requests                          both together, in chunks, repeatable
+    _lengths   Fixed, Uniform, Geometric, LogNormal, Histogram, Empirical          tokens of a prompt or an answer
+    _arrivals  Metronome, Poisson, GammaGaps, Bursts, Diurnal                      when requests are sent
+    _traffic   synthetic, closed_loop, of_requests                                 both together, in chunks, repeatable
+    _trace     trace                                                               of real traffic, from a file
+    _prefix    PrefixTree                                                          prompts that begin alike
 
 Traffic is read in chunks, so that ten million requests need no more memory than a few thousand, and every time alike:
 the same seed, or the same file, gives the same requests.
