@@ -9,6 +9,7 @@ from batchline import published
 from batchline.cli import cli
 
 README = Path(__file__).resolve().parents[1] / "README.md"
+LAUNCH = README.parent / "docs" / "launch.md"
 
 
 def test_the_first_answer_is_todays():
@@ -33,3 +34,18 @@ def test_the_errors_are_those_of_the_published_table():
         for figure in ("mape", "median")
     ]
     assert [int(one) for one in told] == [round(100 * one) for one in wanted]
+
+
+def test_the_launch_command_that_is_shown_prints_what_is_shown():
+    """Flags and reasons, line by line; the numbers are of the day, and so is the layout of columns."""
+
+    def flags(lines):
+        return [re.sub(r"\d+", "N", " ".join(line.split())) for line in lines if line.strip()]
+
+    text = LAUNCH.read_text()
+    command = re.search(r"^    batchline (launch .*--no-disaggregation)$", text, re.MULTILINE)[1]
+    shown = text[text.index("    flags=(") : text.index("    exec vllm")]
+    said = CliRunner().invoke(cli, command.split()).stdout
+    assert flags(shown.strip().splitlines()) == flags(
+        said[said.index("flags=(") : said.index("exec vllm")].splitlines()
+    )
