@@ -278,6 +278,18 @@ def test_points_of_another_layout_and_with_prefill_inside_are_refused_by_name():
         calibrate(points[1:], DEPLOYMENT)
 
 
+def test_the_burst_that_opens_a_run_is_in_its_mean_and_in_no_median():
+    run = MeasuredPoint(
+        regime="serving", concurrency=16, isl=1024, osl=256, tpot_s=0.01, ttft_s=0.1, completed=64, statistic="mean"
+    )
+    shares = {
+        (one.of, name): one.opening_share
+        for name, point in (("mean", run), ("median", dataclasses.replace(run, statistic="median")))
+        for one in observe([point], DEPLOYMENT)[0]
+    }
+    assert shares == {("tpot", "mean"): 0.25, ("ttft", "mean"): 0.25, ("tpot", "median"): 0.0, ("ttft", "median"): 0.0}
+
+
 def test_faster_than_the_hardware_names_the_bandwidth_it_implies():
     found = calibrate([decode(1, 128, 0.002), decode(64, 128, 0.012)], DEPLOYMENT)
     # 15.0 GB of weights in 2 ms; the data sheet has 3.35 TB/s

@@ -304,6 +304,17 @@ def test_a_median_is_not_a_mean():
     assert served_point.point_of(mine).client == "random, median"
 
 
+def test_a_benchmark_starts_with_a_burst_that_its_mean_holds():
+    """InferenceX sends ten prompts for each request in flight (benchmark_lib.sh); a median does not see the first."""
+    mean, median = (served_point.point_of(LLAMA_70B | {"source": name}) for name in (SILICON, "InferenceMAX CI run"))
+    assert (mean.opening_share, median.opening_share) == (0.1, 0.0)
+    mine = LLAMA_70B | {"source": "", "batch_or_concurrency": "32"}
+    assert served_point.point_of(mine).opening_share == 0.0
+    assert served_point.point_of(mine | {"num_prompts": "64"}).opening_share == 0.5
+    assert served_point.point_of(mine | {"num_prompts": "16"}).opening_share == 1.0
+    assert served_point.point_of(mine | {"num_prompts": "64", "ttft_stat": "median"}).opening_share == 0.0
+
+
 def test_rows_copied_from_another_collection_are_known_as_that():
     row = LLAMA_70B | {"source": "NVIDIA aiconfigurator silicon_sample (NVIDIA AIC gap-analysis run)", "date": ""}
     kimi = row | {

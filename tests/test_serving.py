@@ -51,6 +51,18 @@ def test_an_engine_that_looks_less_often_for_requests_lets_them_wait():
     assert open_seldom.tpot_s == open_often.tpot_s
 
 
+def test_a_mean_over_a_run_holds_its_opening_burst():
+    """Arithmetic: the k-th of 64 prompts that come at once waits for k - 1 others; of 640 requests it is a tenth."""
+    steady, burst, run = (
+        serving.closed_loop(_one(), ENGINE, 64, 1024, 1e7, opening_share=share) for share in (0.0, 1.0, 0.1)
+    )
+    prompt_s = float(step.prefill(_one(), ENGINE, 1024, batch=64).total)
+    assert burst.ttft_s - steady.ttft_s == pytest.approx(np.mean(np.arange(64)) * prompt_s, rel=1e-3)
+    assert run.ttft_s - steady.ttft_s == pytest.approx(0.1 * np.mean(np.arange(64)) * prompt_s, rel=1e-3)
+    alone = [serving.closed_loop(_one(), ENGINE, 1, 1024, 256, opening_share=share).ttft_s for share in (0.0, 1.0)]
+    assert alone[0] == alone[1]
+
+
 def test_little_holds_in_the_closed_loop():
     state = serving.closed_loop(_one(), ENGINE, 64, 1024, 1024, 500)
     assert state.requests_per_s * state.e2e_s == pytest.approx(64)

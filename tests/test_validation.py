@@ -48,8 +48,10 @@ def test_the_fit_solves_the_equations_of_serving(measured):
         rows.capacity,
         max_num_batched_tokens=budget,
         admission_interval=rows.admission_interval,
+        opening_share=rows.opening_share,
     )
     assert np.any(rows.admission_interval > 0)
+    assert np.any(rows.opening_share > 0)
     np.testing.assert_allclose(np.exp(log_tpot), state.tpot_s, rtol=1e-4)
     np.testing.assert_allclose(np.exp(log_ttft), state.ttft_s, rtol=1e-3)
 

@@ -82,6 +82,7 @@ def observations(points: Sequence[Point]) -> list[Observation]:
             context=point.context,
             capacity_batch=point.limit,
             admission_interval=point.admission_interval,
+            opening_share=point.opening_share,
             noise=NOISE[of],
             point=i,
         )

@@ -173,7 +173,9 @@ class Served:
         prompt = np.asarray(step.prefill(ideal, c, r.isl, batch=batch).total)
         between = np.where(r.alone, 0, np.maximum(batch / ideal.dp - 1, 0)) / r.osl * prompt / ideal.pp
         tpot = one + c.prefill_share * between
-        ahead = 4 * c.arrival_clumping * np.maximum(np.sqrt(self.held / ideal.dp) - 1, 0)
+        each = self.held / ideal.dp
+        ahead = 4 * c.arrival_clumping * np.maximum(np.sqrt(each) - 1, 0)
+        ahead += r.opening_share * np.maximum(each - 1, 0) / 2
         steps = np.maximum(c.ttft_steps, r.chunks) + c.admission_wait * r.admission_interval
         return tpot, c.ttft_constant + steps * one + prompt * (1 + ahead)
 

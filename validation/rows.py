@@ -38,6 +38,7 @@ class Rows:
     capacity: NDArray[np.float64]
     chunks: NDArray[np.float64]
     admission_interval: NDArray[np.float64]
+    opening_share: NDArray[np.float64]
     concurrency: NDArray[np.float64]
     isl: NDArray[np.float64]
     osl: NDArray[np.float64]
@@ -115,6 +116,7 @@ def load(files: Iterable[str] = SERVED) -> tuple[Rows, dict[str, int]]:
         capacity=np.array([p.limit for p in points]),
         chunks=np.array([math.ceil(p.isl / p.max_num_batched_tokens) for p in points], dtype=float),
         admission_interval=np.array([p.admission_interval for p in points]),
+        opening_share=np.array([p.opening_share for p in points]),
         concurrency=np.array([p.concurrency for p in points]),
         isl=np.array([p.isl for p in points]),
         osl=np.array([p.osl for p in points]),

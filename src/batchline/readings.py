@@ -261,6 +261,7 @@ def steady(
     arrival_scv: Floats = 1.0,
     length_scv: Floats = 0.0,
     arrival_clumping: Floats | None = None,
+    opening_share: Floats = 0.0,
     max_num_seqs: Floats = np.inf,
     max_num_batched_tokens: Floats | None = None,
     admission_interval: Floats = 0.0,
@@ -289,6 +290,8 @@ def steady(
         Open loop: squared coefficients of variation of the gaps between arrivals and of the output lengths [-].
     arrival_clumping : float or array, optional
         Closed loop: 0 when clients send one by one, 1 all at once; default what was seen with the engine [-].
+    opening_share : float or array
+        Closed loop: share of the requests in a mean over a run that were sent all at once at its start [-].
     max_num_seqs : float or array
         The engine's own limit, per data-parallel rank [sequence].
     max_num_batched_tokens : float or array, optional
@@ -384,6 +387,7 @@ def steady(
         admission_interval=admission_interval,
         prefix_hit_rate=prefix_hit_rate,
         arrival_clumping=arrival_clumping,
+        opening_share=opening_share,
         speculation=speculation,
     )
 

@@ -39,7 +39,7 @@ USED = (
     "n_gpus", "tp", "pp", "ep", "dp", "dp_attention", "precision_w", "precision_kv", "engine_version", "date",
     "decode_step_ms", "ttft_ms", "regime", "context", "spec", "acceptance", "draft_tokens", "disagg", "prefill_gpus",
     "prefill_workers", "decode_gpus", "decode_workers", "prefix_hit_rate", "max_num_seqs", "max_num_batched_tokens",
-    "gpu_memory_utilization", "admission_interval", "client", "ttft_stat", "series_id", "qc", "notes",
+    "gpu_memory_utilization", "admission_interval", "client", "num_prompts", "ttft_stat", "series_id", "qc", "notes",
 )  # fmt: skip
 """Columns that are used when they are there."""
 
@@ -83,6 +83,7 @@ _POOLS = (
 
 _MOST_MEMORY = 0.97
 _INFERENCEX_LENGTH = 0.9  # lengths are uniform in 0.8-1.0 of nominal: InferenceX, --random-range-ratio 0.8
+_INFERENCEX_OPENING = 0.1  # ten prompts for each request in flight: InferenceX, benchmarks/benchmark_lib.sh
 _NETWORK = 50e9  # B/s of a device between machines: 400 Gbit/s, one ConnectX-7 for each GPU of a DGX H100 (datasheet)
 _ENDLESS = 1e21  # FLOP/s; stands for a rate that does not matter
 _MOST = 1e8  # no length, batch or count of devices is larger
@@ -154,6 +155,9 @@ class Point:
         Chunked-prefill token budget of a step; infinite when not known [token].
     admission_interval : float
         The engine looks for new requests every so many steps; 0 where before each, or not known [step].
+    opening_share : float
+        Share of the requests behind `ttft_s` that were sent all at once at the start of the run; 0 for a median, or
+        where it is not known [-].
     repeated_prompts : bool
         Whether the server found prompts in its prefix cache, and how many is not known.
     memory_alone : bool
@@ -181,6 +185,7 @@ class Point:
     max_num_seqs: float = math.inf
     max_num_batched_tokens: float = math.inf
     admission_interval: float = 0.0
+    opening_share: float = 0.0
     repeated_prompts: bool = False
     memory_alone: bool = False
 
@@ -424,6 +429,7 @@ def point_of(row: Mapping[str, str], line: int = 0) -> Point:
         max_num_seqs=cell.number("max_num_seqs") or math.inf,
         max_num_batched_tokens=cell.number("max_num_batched_tokens") or math.inf,
         admission_interval=cell.number("admission_interval") or 0.0,
+        opening_share=_opening_share(cell, collection),
         repeated_prompts=cell.yes("repeated_prompts"),
         memory_alone="bf16" not in Accelerator.load(name).flops,
     )
@@ -691,7 +697,19 @@ def _client(cell: _Cells, collection: str) -> str:
     said = cell.text("client").casefold()
     if said not in ("random", "fixed"):
         said = {"InferenceX": "random", "NVIDIA": "fixed", "InferenceX sweep": "sweep"}.get(collection, "")
+    return f"{said}, median" if _tells_median(cell) and said else said
+
+
+def _tells_median(cell: _Cells) -> bool:
     # InferenceMAX's runs tell the median, NVIDIA's collection of them the mean: of gpt-oss-120b on TensorRT-LLM
     # 1.2.0rc2 both have the same points, TPOT within a percent, and TTFT 31 and 51 ms, 43 and 85 ms, 175 and 639 ms.
-    median = cell.text("ttft_stat").casefold() == "median" or "InferenceMAX" in cell.text("source")
-    return f"{said}, median" if median and said else said
+    return cell.text("ttft_stat").casefold() == "median" or "InferenceMAX" in cell.text("source")
+
+
+def _opening_share(cell: _Cells, collection: str) -> float:
+    """Share of a run's requests that are sent at once at its start: no median shows them."""
+    if _tells_median(cell):
+        return 0.0
+    if prompts := cell.number("num_prompts"):
+        return min(cell.needed("batch_or_concurrency") / prompts, 1.0)
+    return _INFERENCEX_OPENING if collection == "InferenceX" else 0.0

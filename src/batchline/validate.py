@@ -153,6 +153,7 @@ def _closed(points: Sequence[Point], priors: prior.Prior) -> serving.Steady:
         max_num_seqs=_column(points, "max_num_seqs"),
         max_num_batched_tokens=_column(points, "max_num_batched_tokens"),
         admission_interval=_column(points, "admission_interval"),
+        opening_share=_column(points, "opening_share"),
         prefix_hit_rate=_column(points, "prefix_hit_rate"),
         speculation=_speculation(points),
     )

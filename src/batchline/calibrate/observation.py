@@ -62,6 +62,8 @@ class Observation:
         Sequences that the KV cache holds [sequence].
     admission_interval : float
         The engine looks for new requests every so many steps; 0 where before each [step].
+    opening_share : float
+        Share of the requests behind a mean that were sent all at once at the start of the run [-].
     noise : float
         Standard deviation of its log [-].
     point : int
@@ -79,6 +81,7 @@ class Observation:
     context: float = 0.0
     capacity_batch: float = np.inf
     admission_interval: float = 0.0
+    opening_share: float = 0.0
     noise: float = 0.05
     point: int = 0
     name: str = ""
@@ -155,6 +158,7 @@ def _of(point: MeasuredPoint, deployment: Deployment, index: int) -> list[Observ
         osl=point.osl,
         context=context,
         capacity_batch=float(deployment.capacity_batch(context)),
+        opening_share=_opening_share(point, flying),
         point=index,
         name=point.name,
     )
@@ -162,6 +166,13 @@ def _of(point: MeasuredPoint, deployment: Deployment, index: int) -> list[Observ
     return [
         dataclasses.replace(served, of=of, seconds=value, noise=NOISE[of]) for of, value in measured.items() if value
     ]
+
+
+def _opening_share(point: MeasuredPoint, flying: float) -> float:
+    """Of the requests of a run; a median does not see its start, and a rate has none."""
+    if point.statistic != "mean" or point.arrival == "rate" or not point.completed:
+        return 0.0
+    return min(flying / point.completed, 1.0)
 
 
 class Stack:
@@ -221,6 +232,7 @@ class Stack:
                 coefficients,
                 *(self._column(name, self._states) for name in _LOAD),
                 admission_interval=self._column("admission_interval", self._states),
+                opening_share=self._column("opening_share", self._states),
             )
             ttft, tpot = np.asarray(state.ttft_s), np.asarray(state.tpot_s)
             found[:, self._served] = np.where(self._ttft, ttft[:, self._state], tpot[:, self._state])

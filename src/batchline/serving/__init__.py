@@ -1,10 +1,13 @@
 """Steady state of a serving engine: from a client's concurrency or a request rate to running batch, TPOT and TTFT.
 
     TPOT = step(B) / v + f (B_r - 1)+ / o  t_pf          while I decode, others' prompts are computed
-    TTFT = t_0 + max(t_s, chunks) step(B) + t_pf [1 + 4 k (sqrt(B_r) - 1)] + wait        prompts ahead of mine
+    TTFT = t_0 + max(t_s, chunks) step(B) + t_pf [1 + 4 k (sqrt(B_r) - 1) + s (B_r - 1) / 2] + wait
     closed loop   B = C o TPOT / (o TPOT + TTFT)         Little: a request decodes for this share of its life
     open loop     B = X o TPOT                           X requests/s arrive, whatever the engine does
     B_max  = what the KV cache or max_num_seqs holds; the others wait (C / B_max - 1) o TPOT
+
+Ahead of a prompt are others: k of them in the steady state of the clients, and all for the share s of requests with
+which a benchmark's run begins.
 
 In the open loop a request meets B - 1 + a others, a the squared variation of the gaps between arrivals: bursts keep it
 company, and one of a Poisson stream (a = 1) finds what is there all the time. The n prompts that its own leaves behind

@@ -36,6 +36,7 @@ def closed_loop(
     admission_interval: Floats = 0.0,
     prefix_hit_rate: Floats = 0.0,
     arrival_clumping: Floats | None = None,
+    opening_share: Floats = 0.0,
     speculation: Speculation | None = None,
 ) -> Steady:
     """Steady state when a client keeps a fixed number of requests in flight.
@@ -63,6 +64,9 @@ def closed_loop(
         Share of prompt tokens found in the prefix cache [-].
     arrival_clumping : float or array, optional
         How the client sends: 0 one by one, 1 all at once; default what was seen with this engine [-].
+    opening_share : float or array
+        Share of the requests in a mean over a run that were sent all at once at its start: concurrency over number of
+        prompts for a benchmark, 0 in the steady state and in a median [-].
     speculation : Speculation, optional
         Speculative decoding.
 
@@ -81,7 +85,8 @@ def closed_loop(
     (63.9, 11.52, None)
     """
     load = Load(ideal, coefficients, isl, osl, prefix_hit_rate, speculation, admission_interval)
-    return closed(load, concurrency, capacity_batch, max_num_seqs, max_num_batched_tokens, arrival_clumping)
+    limits = capacity_batch, max_num_seqs, max_num_batched_tokens
+    return closed(load, concurrency, *limits, arrival_clumping, opening_share=opening_share)
 
 
 def closed(
@@ -91,6 +96,7 @@ def closed(
     max_num_seqs: Floats,
     budget: Floats | None,
     clumping: Floats | None,
+    opening_share: Floats = 0.0,
     extra_ttft_s: Floats = 0.0,
     most: Floats = np.inf,
 ) -> Steady:
@@ -98,7 +104,9 @@ def closed(
     clumping = load.coefficients.arrival_clumping if clumping is None else clumping
     limit = limit_of(load, capacity_batch, max_num_seqs)
     held = np.minimum(concurrency, limit)
-    ahead = 4.0 * clumping * np.maximum(np.sqrt(held / load.ideal.dp) - 1.0, 0.0)
+    each = held / load.ideal.dp
+    # Of n prompts that come at once, (n - 1) / 2 are ahead of one on average.
+    ahead = 4.0 * clumping * np.maximum(np.sqrt(each) - 1.0, 0.0) + opening_share * np.maximum(each - 1.0, 0.0) / 2.0
 
     def admitted_ttft(batch: Floats) -> Floats:
         queue = load.prompt_s(batch) * (1.0 + ahead)
