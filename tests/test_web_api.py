@@ -231,7 +231,9 @@ def test_the_layout_that_is_proposed_fits(client):
     assert fewer.status_code == 422
 
 
-@pytest.mark.parametrize("path", ["nope", "api/v1/nope", "api/v1/models/nope", "api/v1/accelerators/nope"])
+@pytest.mark.parametrize(
+    "path", ["nope", "api/v1/nope", "api/v1/models/nope", "api/v1/accelerators/nope", "api/v1/models/a%0Ab", "a%0Ab"]
+)
 def test_an_address_that_is_not_there_says_so(client, path):
     answer = client.get(f"/{path}")
     assert answer.status_code == 404

@@ -299,7 +299,7 @@ def _say_no(app: FastAPI) -> None:
 def _methods(app: FastAPI, request: Request) -> list[str]:
     """Methods that an address of the API takes."""
     routes = [route for route in app.routes if isinstance(route, Route) and route.path != _PAGE]
-    return sorted({name for one in routes if one.path_regex.match(request.url.path) for name in one.methods or ()})
+    return sorted({name for one in routes if one.path_regex.match(request.scope["path"]) for name in one.methods or ()})
 
 
 def _serve_catalogue(app: FastAPI, answers: _Answers) -> None:
