@@ -287,6 +287,20 @@ def test_tensor_parallel_experts_are_not_taken_for_parallel_attention():
     assert served_point.point_of(kimi).case.layout == "tp4 pp1 dp1 ep1"
 
 
+def test_ranks_of_parallel_attention_are_not_squared():
+    """gpt-oss-120b on B200, 64 clients: "tp4_ep4" is there with 16 devices and with 4, each time at 6.42381 ms."""
+    row = LLAMA_70B | {
+        "model": "openai/gpt-oss-120b", "hw": "B200-SXM-180GB", "engine": "trtllm", "precision_w": "fp4",
+        "engine_version": "1.2.0rc2.post2", "date": "2026-02-05", "osl": "1024", "n_gpus": "16.0", "tp": "1",
+        "ep": "4", "dp": "16.0", "dp_attention": "True", "spec": "none",
+    }  # fmt: skip
+    squared, plain = (served_point.point_of(row | more) for more in ({}, {"n_gpus": "4.0", "dp": "4.0"}))
+    assert squared.deployment == plain.deployment
+    assert squared.case.layout == "tp1 pp1 dp4 ep4"
+    mine = row | {"source": ""}
+    assert served_point.point_of(mine).case.layout == "tp1 pp1 dp16 ep4"
+
+
 def test_speculation_that_only_the_script_tells_is_known():
     """The context sweep's GLM-5 ran with MTP, one token (serve_glm5_sbatch.sh), though its rows say none."""
     row = LLAMA_70B | {

@@ -138,6 +138,19 @@ def _again(rows: Rows, usable: NDArray[np.bool_]) -> dict[str, Any]:
     }
 
 
+def _other_layouts(rows: Rows, usable: NDArray[np.bool_], held: Held) -> dict[str, Any]:
+    """Errors of layouts that a fit had not seen, of clusters that it had seen in another layout."""
+    layouts = defaultdict(set)
+    for i in np.flatnonzero(usable):
+        layouts[rows.points[i].case.cluster].add(rows.points[i].case.deployment)
+    known = usable & np.array([len(layouts[point.case.cluster]) > 1 for point in rows.points])
+    return {
+        "rows": int(known.sum()),
+        "tpot": _errors(held.tpot, rows.tpot, known),
+        "ttft": _errors(held.ttft, rows.ttft, known),
+    }
+
+
 def _first(
     rows: Rows, usable: NDArray[np.bool_], held: dict[str, Held], first: dict[str, Held]
 ) -> list[dict[str, Any]]:
@@ -171,6 +184,7 @@ def write(
         "clusters": len(set(rows.group("cluster"))),
         "plausible": int(usable.sum()),
         "splits": _splits(rows, usable, fitted, held),
+        "other_layouts": _other_layouts(rows, usable, held["deployment"]),
         "again": _again(rows, usable),
         "first": _first(rows, usable, held, first),
         "beside": _beside(rows, held),

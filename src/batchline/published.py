@@ -205,7 +205,7 @@ def page(data: Mapping[str, Any] | None = None) -> str:
     True
     """
     data = load() if data is None else data
-    beside = data["beside"]
+    beside, others = data["beside"], data["other_layouts"]
     out = [
         _HEAD.format(date=data["date"], needed=", ".join(NEEDED), used=", ".join(USED)),
         "## Errors by what the fit had not seen",
@@ -216,6 +216,10 @@ def page(data: Mapping[str, Any] | None = None) -> str:
         "(`validation/rows.py`). The others are never fitted; the last two columns count them too.",
         "",
         *_splits(data),
+        "",
+        f"A deployment is a layout of a cluster. {others['rows']:,} of the plausible points belong to clusters of "
+        "several: with their own left out, the model on this accelerator under this engine in this format still known, "
+        f"TPOT misses by {three(others['tpot'])} and TTFT by {three(others['ttft'])}.",
         "",
         f"How near can one come? {data['again']['rows']} of the plausible points answer a question that was measured "
         "more than once, on another day or with another version of the engine. Taking the other measurements as the "

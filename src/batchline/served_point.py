@@ -680,6 +680,11 @@ def _launched(cell: _Cells, served: prior.Case) -> _Cells:
         concurrency=cell.number("batch_or_concurrency") or 0.0,
     )
     told = dict(cell.cells)
+    # NVIDIA's collection has ranks times ranks where attention is data-parallel: an id "tp8_ep8" has 64 devices there,
+    # and equal points with equal digits have 8.
+    ranks = cell.count("ep") or 1
+    if ranks > 1 and cell.yes("dp_attention") and cell.count("dp") == cell.count("n_gpus") == ranks**2:
+        told |= {"dp": f"{ranks}", "n_gpus": f"{ranks}"}
     if known.get("dp_attention") == "off":
         told |= {"dp_attention": "", "dp": "1"}
     elif known.get("dp_attention") == "on":
