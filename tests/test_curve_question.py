@@ -1,5 +1,6 @@
 """The question of a curve: every face asks it here."""
 
+import dataclasses
 import math
 
 import pytest
@@ -12,6 +13,16 @@ from batchline.deployment import Deployment
 from batchline.errors import DoesNotFitError, InputError
 
 ONE = Deployment.of("llama-3.1-8b", "h100", usd_per_device_hour=3.0)
+
+
+def test_a_batch_that_starts_together_is_in_the_cache():
+    one = Deployment.of("llama-3.1-70b", "h100", count=4)
+    together = parse_arrivals("batch")
+    asked = Question(deployment=one, isl=2048, osl=512, arrivals=together, concurrency=100)
+    served = asked.served(asked.curve([1.0]))
+    assert served["kv_use"] == pytest.approx(100 / one.capacity_batch(2304))
+    with pytest.raises(InputError, match=r"A batch of 100,000 .* holds 200 sequences"):
+        dataclasses.replace(asked, concurrency=100_000).served(asked.curve([1.0]))
 
 
 def test_it_is_the_curve_of_the_library():

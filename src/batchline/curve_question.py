@@ -301,10 +301,13 @@ class Question:
         ------
         DoesNotFitError
             Not one request of these lengths fits.
+        InputError
+            A batch that starts together is larger than the cache holds.
         """
         if self.isl is None or self.osl is None:
             return None
         self.deployment.check_fits(self.isl + self.osl / 2)  # the curve's context may be a shorter one
+        self._check_batch(self._clients(curve), self.isl + self.osl / 2)
         return readings.steady(
             self.deployment,
             self.isl,
@@ -316,6 +319,16 @@ class Question:
             speculation=self.speculation,
             priors=self.priors,
         )
+
+    def _check_batch(self, clients: int, context: float) -> None:
+        """Refuse a batch that starts together where the cache does not hold it: others wait, its sequences cannot."""
+        most = float(self.deployment.capacity_batch(context))
+        if self.arrivals is not None and self.arrivals.of == "batch" and clients > most:
+            raise InputError(
+                Sentence("error.batch_beyond_cache", batch=f"{clients:,}", most=f"{most:,.0f}"),
+                "",
+                Sentence("error.give_fewer", most=f"{most:.0f}"),
+            )
 
     def _clients(self, curve: Curve) -> int:
         return self.concurrency or curve.optimum.batch

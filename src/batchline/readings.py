@@ -358,7 +358,7 @@ def steady(
             speculation=speculation,
         )
     if batch is not None:
-        return serving.static_batch(ideal, engine, batch, isl, osl, speculation=speculation)
+        return serving.static_batch(ideal, engine, batch, isl, osl, capacity, speculation=speculation)
     if rate is not None:
         return serving.open_loop(
             ideal,

@@ -25,6 +25,7 @@ def static_batch(
     batch: Floats,
     isl: Floats,
     osl: Floats,
+    capacity_batch: Floats = np.inf,
     *,
     speculation: Speculation | None = None,
 ) -> Steady:
@@ -32,7 +33,7 @@ def static_batch(
 
     Parameters
     ----------
-    ideal, coefficients, isl, osl, speculation
+    ideal, coefficients, isl, osl, capacity_batch, speculation
         As in `closed_loop`.
     batch : float or array
         Sequences in the batch [sequence].
@@ -57,4 +58,4 @@ def static_batch(
     ttft = prefill(ideal, coefficients, isl * rank, attention_s=attention, prompts=rank).total
     tpot = load.tpot_s(batch)
     requests = batch / (ttft + np.maximum(osl - 1.0, 0.0) * tpot)
-    return steady(load, batch, (batch, tpot), ttft, requests, False, np.inf, np.inf)
+    return steady(load, batch, (batch, tpot), ttft, requests, False, capacity_batch, np.inf)
