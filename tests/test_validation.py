@@ -111,6 +111,16 @@ def test_the_shipped_priors_are_this_fit(measured, fitted):
     assert spreads == pytest.approx(np.sqrt(np.diag(around)), abs=0.02)
 
 
+def test_the_fit_writes_its_levels_in_one_order(measured, fitted):
+    """Words are hashed anew in each run of Python: the order of a set of them is another each time."""
+    from validation import fit, hierarchy
+
+    rows, usable, _ = measured
+    text = fit.table(fitted, hierarchy.row_levels(rows.take(np.flatnonzero(usable))))
+    made, shipped = ([line.split(",")[:2] for line in lines.splitlines()] for lines in (text, fit.LEVELS.read_text()))
+    assert made == [one for one in shipped if one in made]
+
+
 def test_a_split_never_shows_the_fit_what_it_predicts(measured, monkeypatch):
     from validation import hierarchy, splits
 

@@ -44,7 +44,7 @@ HEAD = """\
 """
 
 
-def _table(fitted: Hierarchy, given: list[dict[str, str]]) -> str:
+def table(fitted: Hierarchy, given: list[dict[str, str]]) -> str:
     """A line for each level: kind, name, points, and for each coefficient "multiplier~spread of its log"."""
     points = Counter((kind, level) for row in given for kind, level in row.items())
     cells: dict[tuple[str, str], dict[str, str]] = {}
@@ -54,7 +54,7 @@ def _table(fitted: Hierarchy, given: list[dict[str, str]]) -> str:
             b = float(fitted.levels.b[column])
             cells.setdefault((kind, level), {})[name] = f"{np.exp(b):.4g}~{sd[column]:.2g}"
     for kind, nested in fitted.nested.items():
-        caches = {(row[kind], row.get(f"{kind}_kv", "")) for row in given if row.get(kind)}
+        caches = sorted({(row[kind], row.get(f"{kind}_kv", "")) for row in given if row.get(kind)})
         for level, b_of, sd_of in zip(nested.names, nested.b, nested.sd, strict=True):
             kept = {
                 name: f"{np.exp(b):.3g}~{one:.2g}"
@@ -67,10 +67,10 @@ def _table(fitted: Hierarchy, given: list[dict[str, str]]) -> str:
             if read:  # under the name of each cache that the server was measured with
                 cells |= {(f"{kind}_kv", own): {"kv_read": read} for of, own in caches if of == level and own}
     out = io.StringIO()
-    table = csv.writer(out, lineterminator="\n")
-    table.writerow(["kind", "name", "points", *hierarchy.NAMES])
+    lines = csv.writer(out, lineterminator="\n")
+    lines.writerow(["kind", "name", "points", *hierarchy.NAMES])
     for (kind, level), by in cells.items():
-        table.writerow([kind, level, points[kind, level], *(by.get(name, "") for name in hierarchy.NAMES)])
+        lines.writerow([kind, level, points[kind, level], *(by.get(name, "") for name in hierarchy.NAMES)])
     return out.getvalue()
 
 
@@ -121,7 +121,7 @@ def write(fitted: Hierarchy, rows: Rows, alone: Rows, intervals: dict[str, dict[
         ]
     PRIORS.write_text("\n".join(lines), encoding="utf-8")
     of_batches = [{kind: row[kind] for kind in batches.NESTED} for row in of_batches]
-    LEVELS.write_text(_table(fitted, given + of_batches), encoding="utf-8")
+    LEVELS.write_text(table(fitted, given + of_batches), encoding="utf-8")
     CORRELATIONS.write_text(_triangle(between.correlations(around)), encoding="utf-8")
 
 
