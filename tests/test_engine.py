@@ -9,10 +9,11 @@ from click.testing import CliRunner
 from hypothesis import given
 from hypothesis import strategies as st
 
-from batchline import architecture, engine
+from batchline import architecture, engine, prior, readings
 from batchline.accelerator import Accelerator
 from batchline.architecture import Architecture
 from batchline.cli.memory import command
+from batchline.deployment import Deployment
 from batchline.engine import defaults
 from batchline.errors import InputError, UnknownNameError
 
@@ -64,9 +65,14 @@ class TestFacts:
                 rows.setdefault(fact.key, []).append(defaults.version_key(fact.since))
             assert all(versions == sorted(versions) for versions in rows.values())
 
-    @pytest.mark.parametrize("name", ["vLLM", "trtllm", "llama.cpp", "TensorRT-LLM", "sglang", "generic"])
+    @pytest.mark.parametrize("name", ["vLLM", "trtllm", "llama.cpp", "TensorRT-LLM", "sglang", "ATOM", "generic"])
     def test_names_are_found_however_they_are_written(self, name):
         assert engine.Engine.load(name).name in engine.names()
+
+    def test_every_engine_that_was_measured_can_be_asked_for(self):
+        names = engine.names()
+        asked = {readings.case_of(Deployment.of("llama-3.1-8b", "h100", engine=name)).engine for name in names}
+        assert set(prior.load().engine_points) == asked - {"generic"}
 
     def test_an_unknown_engine_is_refused(self):
         with pytest.raises(UnknownNameError, match="no engine 'vlm'"):

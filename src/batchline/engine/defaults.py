@@ -229,7 +229,7 @@ def names() -> list[str]:
     Examples
     --------
     >>> names()
-    ['generic', 'llama-cpp', 'sglang', 'tensorrt-llm', 'vllm']
+    ['atom', 'generic', 'llama-cpp', 'sglang', 'tensorrt-llm', 'vllm']
     """
     return sorted(_catalogue())
 
