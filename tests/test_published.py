@@ -77,6 +77,15 @@ def test_json_has_each_row_and_a_summary(table):
     assert [line["who"] for line in summary["beside"]] == ["Batchline", "the article's bound"]
 
 
+def test_rows_of_several_tables_name_theirs(table, tmp_path):
+    other = tmp_path / "other.csv"
+    fast = "model,hw,engine,isl,osl,batch_or_concurrency,decode_step_ms\nllama-3.1-8b,H100,vllm,1024,256,8,0.1\n"
+    other.write_text(fast, encoding="utf-8")
+    ran = CliRunner().invoke(cli, ["validate", str(table), str(other), "--json"])
+    assert [row["file"] for row in json.loads(ran.stdout)["rows"]] == [table.name] * 3 + ["other.csv"]
+    assert "other.csv 2" in ran.stderr
+
+
 def test_korean(table):
     shown = CliRunner().invoke(cli, ["validate", str(table), "--language", "ko"]).output
     assert "3행 가운데 2행을 예측했습니다" in shown

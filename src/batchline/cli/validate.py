@@ -54,20 +54,25 @@ def command(files: tuple[str, ...], profile: str | None, as_json: bool, as_csv: 
     tables = list(_tables(files))
     priors = _options.priors_of(profile)
     outcomes: list[Outcome] = []
+    files_of: list[str] = []
     for table in tables:
         outcomes += validate.predict(served_point.read(table), priors)
+        files_of += [table.name] * (len(outcomes) - len(files_of))
         for column, near in served_point.unread_columns(table).items():
             key = "validate.unread_near" if near else "validate.unread"
             click.echo(say(key, file=table.name, column=column, near=near), err=True)
     summary = validate.summary(outcomes) | {"beside": validate.beside(outcomes, _rivals(tables))}
+    rows = [{"file": name} | outcome.to_dict() for name, outcome in zip(files_of, outcomes, strict=True)]
     if as_json:
-        _output.print_json({"rows": [outcome.to_dict() for outcome in outcomes], "summary": summary})
+        _output.print_json({"rows": rows, "summary": summary})
     elif as_csv:
-        _output.print_csv([row for outcome in outcomes if "refused" not in (row := outcome.to_dict())])
+        _output.print_csv([row for row in rows if "refused" not in row])
     else:
         _print(summary)
-    if fast := [outcome.row for outcome in outcomes if outcome.below_bound]:
-        lines = ", ".join(f"{row:,}" for row in fast[:_SHOWN]) + (", ..." if len(fast) > _SHOWN else "")
+    if fast := [i for i, outcome in enumerate(outcomes) if outcome.below_bound]:
+        several = len(tables) > 1
+        named = [f"{files_of[i]} {outcomes[i].row:,}" if several else f"{outcomes[i].row:,}" for i in fast[:_SHOWN]]
+        lines = ", ".join(named) + (", ..." if len(fast) > _SHOWN else "")
         _output.warn(say("validate.below_bound", count=f"{len(fast):,}", lines=lines))
     if drawn["report"]:
         from batchline import published
