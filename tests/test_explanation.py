@@ -5,8 +5,10 @@ import re
 import pytest
 
 from batchline import Deployment, curve
-from batchline.explanation import equations, inputs, of_each_number
+from batchline.curve_question import Question
+from batchline.explanation import equations, inputs, load, of_each_number
 from batchline.strings import LANGUAGES
+from batchline.units import format_time
 
 READINGS = ["bound", "serial", "predict"]
 
@@ -78,3 +80,21 @@ def test_what_has_no_price_and_no_cache_has_no_such_line():
     assert answer.usd_per_hour is None
     assert found["cost"] == found["cost_floor"] == []
     assert found["capacity"] == ["capacity      = no limit: a sequence keeps no cache"]
+
+
+def test_the_first_token_waits_for_as_many_steps_as_its_prompt_has_chunks():
+    """Arithmetic: 8,192 tokens in chunks of 512 are 16 steps."""
+    few, many = (
+        Question(
+            deployment=Deployment.of("llama-3.1-8b", "h100"),
+            isl=8192,
+            osl=128,
+            concurrency=8,
+            max_num_batched_tokens=budget,
+        )
+        for budget in (8192, 512)
+    )
+    state = many.steady(many.curve())
+    assert state.first_steps_s == pytest.approx(16 * state.step_s)
+    assert few.steady(few.curve()).first_steps_s < state.first_steps_s
+    assert f" + {format_time(float(state.first_steps_s))} + " in load(many, many.curve())[-1]

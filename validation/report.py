@@ -8,6 +8,7 @@ from __future__ import annotations
 import csv
 import json
 from collections import defaultdict
+from itertools import compress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -140,10 +141,11 @@ def _again(rows: Rows, usable: NDArray[np.bool_]) -> dict[str, Any]:
 
 def _other_layouts(rows: Rows, usable: NDArray[np.bool_], held: Held) -> dict[str, Any]:
     """Errors of layouts that a fit had not seen, of clusters that it had seen in another layout."""
+    clusters, deployments = rows.group("cluster"), rows.group("deployment")
     layouts = defaultdict(set)
-    for i in np.flatnonzero(usable):
-        layouts[rows.points[i].case.cluster].add(rows.points[i].case.deployment)
-    known = usable & np.array([len(layouts[point.case.cluster]) > 1 for point in rows.points])
+    for cluster, deployment in compress(zip(clusters, deployments, strict=True), usable):
+        layouts[cluster].add(deployment)
+    known = usable & np.array([len(layouts[cluster]) > 1 for cluster in clusters])
     return {
         "rows": int(known.sum()),
         "tpot": _errors(held.tpot, rows.tpot, known),

@@ -185,10 +185,10 @@ def load(asked: Question, curve: Curve, language: str = "en") -> list[str]:
         lines.append(f"TPOT      = {name} + f (B_r - 1) / o t_pf  = {parts}  = {format_time(served['tpot_s'])}")
     if math.isfinite(ttft):
         at_once = asked.arrivals is not None and asked.arrivals.of == "batch"
-        constant, waited = (0.0, 0.0) if at_once else (float(used.ttft_constant), float(used.ttft_steps) * step_s)
+        constant, waited = 0.0 if at_once else float(used.ttft_constant), float(state.first_steps_s)
         parts = " + ".join(format_time(part) for part in (constant, waited, ttft - constant - waited))
         prompts = text("explain.prompts", language)
-        lines.append(f"TTFT      = t_0 + t_s step + {prompts}  = {parts}  = {format_time(ttft)}")
+        lines.append(f"TTFT      = t_0 + max(t_s, chunks) step + {prompts}  = {parts}  = {format_time(ttft)}")
     return lines
 
 

@@ -192,7 +192,8 @@ class Stack:
         self._steps = np.flatnonzero(kinds == "step")
         self._served = np.flatnonzero(kinds != "step")
         # TPOT and TTFT of one point come out of one steady state.
-        keys = [(id(one.ideal), *(getattr(one, name) for name in _LOAD)) for one in self.observations]
+        told = (*_LOAD, "admission_interval", "opening_share")
+        keys = [(id(one.ideal), *(getattr(one, name) for name in told)) for one in self.observations]
         first = {keys[i]: i for i in reversed(self._served.tolist())}
         self._states = np.array(sorted(first.values()), dtype=np.intp)
         self._state = np.searchsorted(self._states, [first[keys[i]] for i in self._served])

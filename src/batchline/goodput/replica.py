@@ -227,7 +227,7 @@ def point(
         known = Known(load.pace(batch), server.tpot_s(full))
     pace = known.pace
     full_tpot = np.maximum(known.full, pace.tpot_s)
-    first = load.first_s(batch, pace, server.budget)
+    first = load.first_s(pace, server.budget)
 
     def waits(percentile: float | None) -> tuple[Floats, Floats]:
         before, slot = load.waits_s(batch, pace, slots, full_tpot, percentile)

@@ -131,12 +131,11 @@ class Load:
         """Tokens that a step yields for a sequence [token]."""
         return 1.0 if self.speculation is None else tokens_per_step(self.speculation)
 
-    def chunks_s(self, batch: Floats, budget: Floats | None) -> Floats:
-        """Decode steps that a new request waits for its first token [s]."""
+    def first_steps(self, budget: Floats | None) -> Floats:
+        """Decode steps that a new request waits for its first token [step]."""
         chunks = 0.0 if budget is None else np.ceil(self.isl * (1.0 - self.prefix_hit_rate) / budget)
         known = self.coefficients
-        steps = np.maximum(known.ttft_steps, chunks) + known.admission_wait * self.admission_interval
-        return steps * self.step_s(batch)
+        return np.maximum(known.ttft_steps, chunks) + known.admission_wait * self.admission_interval
 
     def pace(self, batch: Floats, alone_s: Floats | None = None) -> Pace:
         """How fast it goes in the open loop.
@@ -164,15 +163,13 @@ class Load:
         uneven = 1.0 + (self._rank_scv - 1.0) / (1.0 + self.length_scv)
         return Pace(tpot, busy, prompt, behind, batch / (self.osl * tpot), grows, uneven / (1.0 - grows))
 
-    def first_s(self, batch: Floats, pace: Pace, budget: Floats | None = None) -> Floats:
+    def first_s(self, pace: Pace, budget: Floats | None = None) -> Floats:
         """Time to the first token in the open loop, without the waits.
 
         Parameters
         ----------
-        batch : float or array
-            Sequences that decode on average [sequence].
         pace : Pace
-            Of this batch.
+            Of the batch that decodes.
         budget : float or array, optional
             Chunked-prefill token budget of a step [token].
 
@@ -181,10 +178,12 @@ class Load:
         float or array
             Seconds [s]: the steps that it waits, as long as those between tokens; its prompt; those that end with it.
         """
-        seen = batch + self.arrival_scv
-        longer = pace.tpot_s * self.yield_per_step() / self.step_s(seen)
         beside = company_wait(pace.requests_per_s / self.ideal.dp, pace.busy_s, self._rank_scv)
-        return self.coefficients.ttft_constant + self.chunks_s(seen, budget) * longer + pace.prompt_s + beside
+        return self.coefficients.ttft_constant + self.first_steps_s(pace, budget) + pace.prompt_s + beside
+
+    def first_steps_s(self, pace: Pace, budget: Floats | None) -> Floats:
+        """Time of the steps that a new request waits for in the open loop: each as long as between tokens [s]."""
+        return self.first_steps(budget) * pace.tpot_s * self.yield_per_step()
 
     def busy_s(self, max_num_batched_tokens: Floats) -> Floats:
         """Time of a rank that a prompt takes where nothing is decoded and steps are full of prompts [s].

@@ -110,7 +110,7 @@ def closed(
 
     def admitted_ttft(batch: Floats) -> Floats:
         queue = load.prompt_s(batch) * (1.0 + ahead)
-        return load.coefficients.ttft_constant + load.chunks_s(batch, budget) + queue + extra_ttft_s
+        return load.coefficients.ttft_constant + load.first_steps(budget) * load.step_s(batch) + queue + extra_ttft_s
 
     def excess(batch: Floats) -> Floats:
         decoding = load.osl * load.tpot_s(batch)
@@ -128,7 +128,8 @@ def closed(
     ttft = np.where(starved, np.maximum(concurrency / most - load.osl * tpot, ttft), ttft)[()]
     requests = concurrency / (ttft + np.maximum(load.osl - 1.0, 0.0) * tpot)
     full = np.asarray(concurrency > limit)
-    state = steady(load, batch, (batch, tpot), ttft, requests, full, capacity_batch, max_num_seqs)
+    steps_s = load.first_steps(budget) * load.step_s(batch)
+    state = steady(load, batch, (batch, tpot), (ttft, steps_s), requests, full, capacity_batch, max_num_seqs)
     if not np.any(starved):
         return state
     why = np.where(starved, "prefill", "" if state.saturated_by is None else state.saturated_by)
@@ -208,12 +209,13 @@ def open_loop(
     batch = _root(excess, limit)
     pace = load.pace(batch, alone)
     full_tpot = np.maximum(load.tpot_s(np.maximum(limit, ideal.dp)), pace.tpot_s)
-    ttft = load.first_s(batch, pace, max_num_batched_tokens) + sum(load.waits_s(batch, pace, limit, full_tpot))
+    ttft = load.first_s(pace, max_num_batched_tokens) + sum(load.waits_s(batch, pace, limit, full_tpot))
     full = np.asarray(excess(limit) > 0.0) | ~np.isfinite(ttft)
     ttft = np.where(full, np.inf, ttft)[()]
     requests = np.where(full, np.minimum(pace.requests_per_s, rate), rate)[()]
     met = batch + arrival_scv, pace.tpot_s
-    return steady(load, batch, met, ttft, requests, full, capacity_batch, max_num_seqs)
+    first = ttft, load.first_steps_s(pace, max_num_batched_tokens)
+    return steady(load, batch, met, first, requests, full, capacity_batch, max_num_seqs)
 
 
 def _root(excess: Callable[[Floats], Floats], high: Floats) -> Floats:

@@ -58,4 +58,4 @@ def static_batch(
     ttft = prefill(ideal, coefficients, isl * rank, attention_s=attention, prompts=rank).total
     tpot = load.tpot_s(batch)
     requests = batch / (ttft + np.maximum(osl - 1.0, 0.0) * tpot)
-    return steady(load, batch, (batch, tpot), ttft, requests, False, capacity_batch, np.inf)
+    return steady(load, batch, (batch, tpot), (ttft, 0.0), requests, False, capacity_batch, np.inf)

@@ -36,6 +36,8 @@ class Steady:
         What stops more load: "kv", "max_num_seqs", "prefill", "step_limit"; None (in arrays "") if nothing does.
     step_s, prefill_s, interference_s : float or array
         Decode step, time that one prompt adds, and what others' prompts add to one step of mine [s].
+    first_steps_s : float or array
+        Of the TTFT, the decode steps that a request waits for before its first token [s].
     terms : Terms
         Where the time of the decode step goes [s].
     """
@@ -53,6 +55,7 @@ class Steady:
     step_s: Floats
     prefill_s: Floats
     interference_s: Floats
+    first_steps_s: Floats
     terms: Terms
 
     def to_dict(self) -> dict[str, Any]:
@@ -77,14 +80,14 @@ def steady(
     load: Load,
     batch: Floats,
     met: tuple[Floats, Floats],
-    ttft: Floats,
+    first: tuple[Floats, Floats],
     requests: Floats,
     full: Any,
     capacity_batch: Floats,
     max_num_seqs: Floats,
 ) -> Steady:
-    """State with `batch` sequences on average, of which a request meets (batch, tpot)."""
-    seen, tpot = met
+    """State with `batch` sequences on average, of which a request meets (batch, tpot); first: (ttft, its steps)."""
+    (seen, tpot), (ttft, first_steps) = met, first
     step = load.step_s(seen)
     return Steady(
         running_batch=batch,
@@ -100,6 +103,7 @@ def steady(
         step_s=step,
         prefill_s=load.prompt_s(batch),
         interference_s=tpot - step / load.yield_per_step(),
+        first_steps_s=first_steps,
         terms=load.terms(seen),
     )
 
